@@ -1,0 +1,14 @@
+//! Stateful stream processing on Apache Kafka: one process, exactly once.
+
+extern crate self as stoat_core;
+
+pub mod broker;
+pub mod codec;
+pub mod error;
+pub mod hash;
+pub mod id;
+pub mod record;
+pub mod store;
+pub mod time;
+
+pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,317 @@
+//! Records: what flows through a topology.
+
+use std::sync::Arc;
+
+use crate::id::Offset;
+use crate::time::Timestamp;
+
+/// A record as a user's code sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<K, V> {
+    /// The key; `Option<K>` where a record may have none.
+    pub key: K,
+    /// The value.
+    pub value: V,
+    /// The event time.
+    pub timestamp: Timestamp,
+    /// The headers, in the order of the record.
+    pub headers: Headers,
+}
+
+impl<K, V> Record<K, V> {
+    /// Makes a record without headers.
+    pub fn new(key: K, value: V, timestamp: Timestamp) -> Self {
+        Self { key, value, timestamp, headers: Headers::default() }
+    }
+
+    /// Replaces the value, keeps the rest.
+    pub fn with_value<W>(self, value: W) -> Record<K, W> {
+        Record { key: self.key, value, timestamp: self.timestamp, headers: self.headers }
+    }
+
+    /// Replaces the key, keeps the rest.
+    pub fn with_key<J>(self, key: J) -> Record<J, V> {
+        Record { key, value: self.value, timestamp: self.timestamp, headers: self.headers }
+    }
+}
+
+/// A record's headers. None costs no allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(Vec<Header>);
+
+/// One header; Kafka allows the same name more than once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The header's name. Kafka's headers are UTF-8; other bytes are replaced on reading.
+    pub name: Arc<str>,
+    /// The value; `None` is Kafka's null.
+    pub value: Option<Vec<u8>>,
+}
+
+impl Headers {
+    /// Appends a header.
+    pub fn push(&mut self, name: impl Into<Arc<str>>, value: Option<Vec<u8>>) {
+        self.0.push(Header { name: name.into(), value });
+    }
+
+    /// The last value under a name, as Kafka's clients choose it.
+    pub fn last(&self, name: &str) -> Option<&[u8]> {
+        self.0.iter().rev().find(|h| &*h.name == name).and_then(|h| h.value.as_deref())
+    }
+
+    /// All headers in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Header> {
+        self.0.iter()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of headers.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A range of bytes in a batch's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    start: u32,
+    len: u32,
+}
+
+/// Where one record lies in a [`RecordBatch`].
+#[derive(Clone, Debug)]
+struct RawEntry {
+    offset: Offset,
+    timestamp: Timestamp,
+    key: Option<Span>,
+    value: Option<Span>,
+    /// Index + 1 into `headers`, or 0.
+    headers: u32,
+}
+
+/// Records of one partition as bytes, in offset order, in one buffer.
+#[derive(Clone, Debug, Default)]
+pub struct RecordBatch {
+    data: Vec<u8>,
+    entries: Vec<RawEntry>,
+    headers: Vec<Headers>,
+}
+
+/// One record of a [`RecordBatch`], borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct RawRecord<'a> {
+    /// The record's position.
+    pub offset: Offset,
+    /// The event time as the broker gives it; -1 when the record has none.
+    pub timestamp: Timestamp,
+    /// The key's bytes.
+    pub key: Option<&'a [u8]>,
+    /// The value's bytes.
+    pub value: Option<&'a [u8]>,
+    /// The headers.
+    pub headers: &'a Headers,
+}
+
+static NO_HEADERS: Headers = Headers(Vec::new());
+
+impl RecordBatch {
+    /// Makes an empty batch with room for `records` of `bytes` in all.
+    pub fn with_capacity(records: usize, bytes: usize) -> Self {
+        Self { data: Vec::with_capacity(bytes), entries: Vec::with_capacity(records), headers: Vec::new() }
+    }
+
+    fn put(data: &mut Vec<u8>, bytes: Option<&[u8]>) -> Option<Span> {
+        bytes.map(|b| {
+            let start = u32::try_from(data.len()).expect("a batch stays below 4 GiB: fetches are far smaller");
+            data.extend_from_slice(b);
+            Span { start, len: b.len() as u32 }
+        })
+    }
+
+    /// Appends a record; offsets must rise.
+    pub fn push(
+        &mut self,
+        offset: Offset,
+        timestamp: Timestamp,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: Headers,
+    ) {
+        debug_assert!(self.entries.last().is_none_or(|e| e.offset < offset), "offsets rise within a batch");
+        let key = Self::put(&mut self.data, key);
+        let value = Self::put(&mut self.data, value);
+        let headers = if headers.is_empty() {
+            0
+        } else {
+            self.headers.push(headers);
+            self.headers.len() as u32
+        };
+        self.entries.push(RawEntry { offset, timestamp, key, value, headers });
+    }
+
+    /// The number of records.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The bytes that the batch holds, its bookkeeping included.
+    pub fn weight(&self) -> usize {
+        self.data.len() + self.entries.len() * size_of::<RawEntry>()
+    }
+
+    /// The `i`-th record.
+    ///
+    /// # Panics
+    /// When there are not that many.
+    pub fn get(&self, i: usize) -> RawRecord<'_> {
+        let e = &self.entries[i];
+        let at = |s: Span| &self.data[s.start as usize..(s.start + s.len) as usize];
+        RawRecord {
+            offset: e.offset,
+            timestamp: e.timestamp,
+            key: e.key.map(at),
+            value: e.value.map(at),
+            headers: if e.headers == 0 { &NO_HEADERS } else { &self.headers[e.headers as usize - 1] },
+        }
+    }
+
+    /// The `i`-th record's timestamp.
+    ///
+    /// # Panics
+    /// When there are not that many.
+    pub fn timestamp(&self, i: usize) -> Timestamp {
+        self.entries[i].timestamp
+    }
+
+    /// All records in order.
+    pub fn iter(&self) -> impl Iterator<Item = RawRecord<'_>> {
+        (0..self.len()).map(|i| self.get(i))
+    }
+}
+
+/// One record of a [`ProduceBatch`], borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct OutRecord<'a> {
+    /// The topic's name.
+    pub topic: &'a Arc<str>,
+    /// The topic's place in the batch's table.
+    pub topic_idx: u32,
+    /// The partition; always chosen by the engine.
+    pub partition: i32,
+    /// The event time.
+    pub timestamp: Timestamp,
+    /// The key's bytes.
+    pub key: Option<&'a [u8]>,
+    /// The value's bytes.
+    pub value: Option<&'a [u8]>,
+    /// The headers.
+    pub headers: &'a Headers,
+}
+
+#[derive(Clone, Debug)]
+struct OutEntry {
+    topic: u32,
+    partition: i32,
+    timestamp: Timestamp,
+    key: Option<Span>,
+    value: Option<Span>,
+    headers: u32,
+}
+
+/// Records to be written, as bytes in one buffer, in order.
+#[derive(Clone, Debug, Default)]
+pub struct ProduceBatch {
+    topics: Arc<[Arc<str>]>,
+    data: Vec<u8>,
+    entries: Vec<OutEntry>,
+    headers: Vec<Headers>,
+}
+
+impl ProduceBatch {
+    /// Makes an empty batch that writes to topics of this table.
+    pub fn new(topics: Arc<[Arc<str>]>) -> Self {
+        Self { topics, data: Vec::new(), entries: Vec::new(), headers: Vec::new() }
+    }
+
+    /// The table of topics.
+    pub fn topics(&self) -> &Arc<[Arc<str>]> {
+        &self.topics
+    }
+
+    /// Appends a record to topic number `topic` of the table.
+    pub fn push(
+        &mut self,
+        topic: u32,
+        partition: i32,
+        timestamp: Timestamp,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: Headers,
+    ) {
+        let key = RecordBatch::put(&mut self.data, key);
+        let value = RecordBatch::put(&mut self.data, value);
+        let headers = if headers.is_empty() {
+            0
+        } else {
+            self.headers.push(headers);
+            self.headers.len() as u32
+        };
+        self.entries.push(OutEntry { topic, partition, timestamp, key, value, headers });
+    }
+
+    /// The number of records.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The bytes that the batch holds, its bookkeeping included.
+    pub fn weight(&self) -> usize {
+        self.data.len() + self.entries.len() * size_of::<OutEntry>()
+    }
+
+    /// The `i`-th record.
+    ///
+    /// # Panics
+    /// When there are not that many.
+    pub fn get(&self, i: usize) -> OutRecord<'_> {
+        let e = &self.entries[i];
+        let at = |s: Span| &self.data[s.start as usize..(s.start + s.len) as usize];
+        OutRecord {
+            topic: &self.topics[e.topic as usize],
+            topic_idx: e.topic,
+            partition: e.partition,
+            timestamp: e.timestamp,
+            key: e.key.map(at),
+            value: e.value.map(at),
+            headers: if e.headers == 0 { &NO_HEADERS } else { &self.headers[e.headers as usize - 1] },
+        }
+    }
+
+    /// All records in order.
+    pub fn iter(&self) -> impl Iterator<Item = OutRecord<'_>> {
+        (0..self.len()).map(|i| self.get(i))
+    }
+}
+
+/// Where a record came from: for errors, dead letters and verdicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// The source partition's place in the plan's list of input partitions.
+    pub partition: u32,
+    /// The record's position.
+    pub offset: Offset,
+}
