@@ -4,11 +4,14 @@ extern crate self as stoat_core;
 
 pub mod broker;
 pub mod codec;
+pub mod engine;
 pub mod error;
 pub mod hash;
 pub mod id;
+pub mod operator;
 pub mod record;
 pub mod store;
 pub mod time;
+pub mod topology;
 
 pub use error::{Error, ErrorKind, Result};

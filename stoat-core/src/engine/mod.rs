@@ -1,0 +1,4 @@
+//! The engine: ingest, lanes, epochs, commit, restart.
+
+pub mod message;
+pub mod tag;
