@@ -1,4 +1,5 @@
 //! The engine: ingest, lanes, epochs, commit, restart.
 
+pub mod epoch_record;
 pub mod message;
 pub mod tag;
