@@ -431,6 +431,11 @@ impl Ingest {
             .collect()
     }
 
+    /// What the last mark said.
+    pub fn marked(&self) -> &Vec<Watermark> {
+        &self.marked
+    }
+
     /// The mark to send now, if a watermark has moved.
     pub fn mark(&self, limits: Vec<Option<Position>>) -> Option<Mark> {
         let watermarks = self.watermarks();

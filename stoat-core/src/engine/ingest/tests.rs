@@ -48,6 +48,9 @@ impl LaneNet for FakeNet {
     fn lowest(&self) -> u64 {
         u64::MAX
     }
+    fn wants_ticks(&self) -> bool {
+        false
+    }
     fn poll(&mut self, _: &mut Vec<NetEvent>) {}
     fn notify(&self, _: Waker) {}
     fn stop(&mut self) {}
