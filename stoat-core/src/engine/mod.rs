@@ -1,4 +1,5 @@
 //! The engine: ingest, lanes, epochs, commit, restart.
 
 pub mod message;
+pub mod net;
 pub mod tag;
