@@ -9,5 +9,6 @@ pub mod io;
 pub mod message;
 pub mod run;
 pub mod start;
+pub mod net;
 pub mod tag;
 pub mod writer;
