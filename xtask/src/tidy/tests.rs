@@ -30,20 +30,11 @@ fn a_test_that_sleeps_says_why() {
     assert_eq!(lines("stoat-core/tests/restore.rs", text), [1]);
     assert_eq!(lines("stoat-core/src/lane/tests.rs", text), [1]);
     assert_eq!(lines("stoat-core/src/lane/mod.rs", text), Vec::<usize>::new());
-    assert_eq!(
-        lines(
-            "stoat-core/src/lane/mod.rs",
-            &format!("sleep(a)\n#[cfg(test)]\nmod tests {{\n{text}")
-        ),
-        [4]
-    );
-    assert_eq!(
-        lines(
-            "stoat-core/src/lane/mod.rs",
-            &format!("#[cfg(test)]\nmod tests;\n{text}")
-        ),
-        Vec::<usize>::new()
-    );
+    // sleep: only the text of one.
+    let inline = format!("sleep(a)\n#[cfg(test)]\nmod tests {{\n{text}");
+    assert_eq!(lines("stoat-core/src/lane/mod.rs", &inline), [4]);
+    let apart = format!("#[cfg(test)]\nmod tests;\n{text}");
+    assert_eq!(lines("stoat-core/src/lane/mod.rs", &apart), Vec::<usize>::new());
 }
 
 #[test]
