@@ -82,7 +82,7 @@ impl Need {
 }
 
 /// Says what is needed, installs what is missing where `install` allows it, and returns what is still missing.
-pub(crate) fn ensure(needs: &[Need], install: bool) -> Result<Vec<Need>> {
+pub(crate) fn ensure(needs: &[Need], install: bool) -> Vec<Need> {
     let mut needed: Vec<Need> = Vec::new();
     for need in needs {
         if !needed.contains(need) {
@@ -91,40 +91,44 @@ pub(crate) fn ensure(needs: &[Need], install: bool) -> Result<Vec<Need>> {
     }
     let missing: Vec<Need> = needed.iter().copied().filter(|need| !need.is_there()).collect();
     for need in &needed {
-        eprintln!(
-            "  {} {}",
-            if missing.contains(need) { "missing:" } else { "found:  " },
-            need.purpose()
-        );
+        let mark = if missing.contains(need) { "missing:" } else { "found:  " };
+        eprintln!("  {mark} {}", need.purpose());
     }
     if missing.is_empty() || !install {
-        return Ok(missing);
+        return missing;
     }
+    if let Err(error) = apt_install(&missing) {
+        eprintln!("  The installation failed: {error}");
+    }
+    missing.into_iter().filter(|need| !need.is_there()).collect()
+}
+
+fn apt_install(missing: &[Need]) -> Result<()> {
     if !Path::new("/usr/bin/apt-get").exists() {
-        eprintln!("  This system has no apt-get, so nothing was installed.");
-        return Ok(missing);
+        return Err("this system has no apt-get".into());
     }
-    let packages = if let Ok(packages) = choose(&missing, is_known) {
+    let packages = if let Ok(packages) = choose(missing, is_known) {
         packages
     } else {
         // A new machine may have no package lists yet.
         apt(&["update"])?;
-        choose(&missing, is_known)?
+        choose(missing, is_known)?
     };
     eprintln!("  Installs by apt-get: {}", packages.join(" "));
-    let mut arguments = vec!["install", "-y", "--no-install-recommends"];
+    // What is there stays as it is: this program adds, it does not keep the system up to date.
+    let mut arguments = vec!["install", "-y", "--no-install-recommends", "--no-upgrade"];
     arguments.extend(packages.iter().map(String::as_str));
     if apt(&arguments).is_err() {
         // The lists on the machine may name versions that the archive has replaced since.
         apt(&["update"])?;
         apt(&arguments)?;
     }
-    Ok(missing.into_iter().filter(|need| !need.is_there()).collect())
+    Ok(())
 }
 
 /// As [`ensure`], for what a command cannot do without.
 pub(crate) fn require(needs: &[Need], install: bool) -> Result<()> {
-    let missing = ensure(needs, install)?;
+    let missing = ensure(needs, install);
     if missing.is_empty() {
         Ok(())
     } else {
