@@ -1,0 +1,6 @@
+//! The engine: ingest, lanes, epochs, commit, restart.
+
+pub mod epoch_record;
+pub mod ingest;
+pub mod message;
+pub mod tag;
