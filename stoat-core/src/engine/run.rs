@@ -90,8 +90,8 @@ pub struct RunStats {
     pub epoch: u64,
     /// Epochs committed since this process started.
     pub commits: u64,
-    /// Whether all input was read to its end at the last look.
-    pub at_end: bool,
+    /// Whether all input was read to its end, everything it caused is committed, and no mark is on its way.
+    pub settled: bool,
 }
 
 /// See the module.
@@ -265,7 +265,7 @@ impl Run {
     }
 
     /// Takes what happened, does what can be done; `Ok(deadline)`: nothing more before that time or the next event.
-    pub fn advance(&mut self, cx: &mut RunCx<'_>, events: Vec<Reaction>) -> std::result::Result<Option<u64>, End> {
+    pub fn advance(&mut self, cx: &mut RunCx<'_>, events: Vec<Reaction>) -> Result<Option<u64>, End> {
         for event in events {
             self.react(cx, event)?;
         }
@@ -285,7 +285,7 @@ impl Run {
 
     // --- events ------------------------------------------------------------------------------------------------------
 
-    fn react(&mut self, cx: &mut RunCx<'_>, event: Reaction) -> std::result::Result<(), End> {
+    fn react(&mut self, cx: &mut RunCx<'_>, event: Reaction) -> Result<(), End> {
         match event {
             Reaction::Fetched(f) => {
                 if f.partition.topic == self.known.epochs {
@@ -351,7 +351,7 @@ impl Run {
     }
 
     /// A claim of another incarnation behind our own stops this process (§4).
-    fn follow(&mut self, cx: &mut RunCx<'_>, batch: &crate::record::RecordBatch) -> std::result::Result<(), End> {
+    fn follow(&mut self, cx: &mut RunCx<'_>, batch: &crate::record::RecordBatch) -> Result<(), End> {
         for r in batch.iter() {
             if let (Some(super::epoch_record::EPOCH_KEY), Some(v)) = (r.key, r.value) {
                 let record: EpochRecord = super::epoch_record::decode("epoch", v).map_err(End::Fatal)?;
@@ -365,7 +365,7 @@ impl Run {
         Ok(())
     }
 
-    fn net_event(&mut self, cx: &mut RunCx<'_>, event: NetEvent) -> std::result::Result<(), End> {
+    fn net_event(&mut self, cx: &mut RunCx<'_>, event: NetEvent) -> Result<(), End> {
         match event {
             NetEvent::Frozen(f) => {
                 let lanes = self.lanes;
@@ -430,7 +430,7 @@ impl Run {
     }
 
     /// Every wait on the commit path is bounded (I-8).
-    fn watch(&self, cx: &RunCx<'_>) -> std::result::Result<(), End> {
+    fn watch(&self, cx: &RunCx<'_>) -> Result<(), End> {
         let Some(p) = &self.pending else { return Ok(()) };
         let limit = cx.config.commit_timeout.as_millis() as u64;
         // A commit is bounded by the broker's client, which gives it the transaction's time-out.
@@ -486,7 +486,6 @@ impl Run {
             self.stats.records += done.records as u64;
             busy = done.records > 0 && !done.stalled;
         }
-        self.stats.at_end = self.ingest.at_end();
         if self.pending.is_none() {
             let idle = self.ingest.records() == 0 && !self.ingest.moved() && self.net.uncommitted() == 0;
             let elapsed = cx.now.saturating_sub(self.last_barrier);
@@ -502,6 +501,14 @@ impl Run {
                 self.barrier(cx, keep_alive);
             }
         }
+        self.stats.settled = self.ingest.at_end()
+            && self.pending.is_none()
+            && self.marking.is_none()
+            && !self.due
+            && self.ingest.records() == 0
+            && !self.ingest.moved()
+            && self.net.uncommitted() == 0
+            && self.ingest.watermarks() == *self.ingest.marked();
         busy
     }
 
@@ -660,7 +667,7 @@ impl Run {
         p.stage = Stage::Committing { op, tries: 0 };
     }
 
-    fn commit_failed(&mut self, cx: &mut RunCx<'_>, e: &BrokerError) -> std::result::Result<(), End> {
+    fn commit_failed(&mut self, cx: &mut RunCx<'_>, e: &BrokerError) -> Result<(), End> {
         let Some(p) = &mut self.pending else { return Ok(()) };
         let epoch = p.epoch;
         let recover = |fenced, counts| {
@@ -737,7 +744,7 @@ impl Run {
         p.stage = Stage::Applying { job };
     }
 
-    fn applied(&mut self, cx: &mut RunCx<'_>) -> std::result::Result<(), End> {
+    fn applied(&mut self, cx: &mut RunCx<'_>) -> Result<(), End> {
         let Some(p) = self.pending.take() else { return Ok(()) };
         let changelogs = std::mem::take(&mut self.known.record.changelogs);
         self.known.record = EpochRecord { changelogs, ..p.record };

@@ -984,7 +984,7 @@ impl Start {
                 cx.stores.push(cx.set.open(&c.name, c.kind)?);
             }
         }
-        self.report = RestoreReport::default();
+        let mut report = RestoreReport::default();
         let (mut replays, mut todo) = (Vec::new(), Vec::new());
         for (i, c) in self.plan().changelogs.iter().enumerate() {
             let store = &cx.stores[i];
@@ -1021,7 +1021,7 @@ impl Start {
                         tracing::warn!("store `{}` is rebuilt from its changelog: {reason}", c.name);
                         store.clear()?;
                     }
-                    self.report.rebuilt += 1;
+                    report.rebuilt += 1;
                     None
                 }
                 RestoreDecision::Refuse { reason } => return Err(reason.into_error()),
@@ -1032,13 +1032,14 @@ impl Start {
             let replay = Replay::new(c.kind, c.topic.clone(), &found, placement, kept.as_ref(), cx.wall);
             for (tp, from) in replay.positions() {
                 let b = bounds[&tp.partition];
-                self.report.in_changelogs += (b.end - b.start) as u64;
+                report.in_changelogs += (b.end - b.start) as u64;
                 if from < b.end {
                     todo.push((i, tp, from));
                 }
             }
             replays.push(replay);
         }
+        self.report = report;
         todo.reverse();
         self.go(Step::Restore, cx.now);
         self.restore = Some(Restore {

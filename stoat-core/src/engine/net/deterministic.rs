@@ -44,6 +44,9 @@ impl crate::engine::message::LaneNet for DeterministicNet {
     fn lowest(&self) -> u64 {
         todo!()
     }
+    fn wants_ticks(&self) -> bool {
+        todo!()
+    }
     fn poll(&mut self, _out: &mut Vec<crate::engine::message::NetEvent>) {
         todo!()
     }

@@ -48,6 +48,9 @@ impl crate::engine::message::LaneNet for TokioNet {
     fn lowest(&self) -> u64 {
         todo!()
     }
+    fn wants_ticks(&self) -> bool {
+        todo!()
+    }
     fn poll(&mut self, _out: &mut Vec<crate::engine::message::NetEvent>) {
         todo!()
     }
