@@ -1,5 +1,7 @@
 //! The engine: ingest, lanes, epochs, commit, restart.
 
+mod inbox;
+mod lane;
 pub mod message;
 pub mod net;
 pub mod tag;
