@@ -13,7 +13,7 @@ use crate::config::{Config, FsyncPolicy};
 use crate::engine::core::{Engine, EngineParts, NetFactory, Status};
 use crate::engine::executor::{Executor, StopHandle};
 use crate::engine::message::LaneNet;
-use crate::engine::net::{NetBuild, TokioNet};
+use crate::engine::net::{NetBuild, TokioNet, build_lanes};
 use crate::engine::writer::ThreadedWriter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::StoreSet;
@@ -284,7 +284,7 @@ impl Prepared {
             .map_err(|e| Error::with_source(ErrorKind::Internal, "the lanes' threads cannot be started", e))?;
         let handle = runtime.handle().clone();
         let net: NetFactory = Box::new(move |build: &NetBuild<'_>| {
-            TokioNet::new(build, handle.clone()).map(|n| Box::new(n) as Box<dyn LaneNet>)
+            Ok(Box::new(TokioNet::start_on(build_lanes(build)?, &handle)) as Box<dyn LaneNet>)
         });
         let id = uuid::Uuid::new_v4();
         let stop_timeout = self.config.shutdown_timeout;

@@ -6,6 +6,8 @@ pub mod epoch_record;
 pub mod executor;
 pub mod ingest;
 pub mod io;
+mod inbox;
+mod lane;
 pub mod message;
 pub mod run;
 pub mod start;
