@@ -4,6 +4,8 @@
 //! test suite runs against all. The engine decides what to do; a broker only carries it out and tells what happened.
 
 pub mod blocking;
+#[cfg(any(test, feature = "testing"))]
+pub mod sim;
 
 use std::fmt;
 use std::sync::Arc;
