@@ -3,6 +3,9 @@
 //! Implementations: `kafka` (librdkafka), `embedded` (in-process, one directory), and the simulator's. One contract
 //! test suite runs against all. The engine decides what to do; a broker only carries it out and tells what happened.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod contract;
+
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
