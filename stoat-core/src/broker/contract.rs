@@ -286,11 +286,12 @@ impl Session {
         })
     }
 
-    /// Reads on from where an open partition stands until the end is told; gives the records and the position.
+    /// Reads on from where an open partition stands until the position has reached `end` and the end is told; gives the
+    /// records and the position. (A commit may be told before readers see it: an end may be told that lies before it.)
     ///
     /// # Panics
     /// When reading fails, an offset does not rise, or a position is not behind its records.
-    pub fn read_on(&mut self, partition: &TopicPartition) -> (Vec<Seen>, NextOffset) {
+    pub fn read_on(&mut self, partition: &TopicPartition, end: NextOffset) -> (Vec<Seen>, NextOffset) {
         let mut seen: Vec<Seen> = Vec::new();
         loop {
             self.ask(partition, 64 << 10);
@@ -298,22 +299,50 @@ impl Session {
             seen.extend(rows(&f));
             assert!(seen.windows(2).all(|w| w[0].offset < w[1].offset), "offsets rise");
             assert!(seen.last().is_none_or(|r| r.offset < f.position), "the position is behind the records");
-            if f.caught_up {
+            if f.caught_up && f.position >= end {
                 return (seen, f.position);
             }
         }
     }
 
-    /// Opens a partition at an offset and reads it to its end.
-    pub fn read_from(&mut self, partition: &TopicPartition, offset: NextOffset) -> (Vec<Seen>, NextOffset) {
+    /// Opens a partition at an offset and reads it to `end` or farther.
+    pub fn read_from(
+        &mut self,
+        partition: &TopicPartition,
+        offset: NextOffset,
+        end: NextOffset,
+    ) -> (Vec<Seen>, NextOffset) {
         self.open(partition, offset);
-        self.read_on(partition)
+        self.read_on(partition, end)
     }
 
-    /// The values of a whole partition as text.
-    pub fn texts(&mut self, partition: &TopicPartition) -> Vec<String> {
-        self.read_from(partition, 0).0.iter().map(|r| r.text().to_owned()).collect()
+    /// The values of a whole partition, up to `end` or farther, as text.
+    pub fn texts(&mut self, partition: &TopicPartition, end: NextOffset) -> Vec<String> {
+        self.read_from(partition, 0, end).0.iter().map(|r| r.text().to_owned()).collect()
     }
+
+    /// The bounds of a partition once its end is `end` or farther.
+    ///
+    /// # Panics
+    /// When the command fails, or the end stays behind.
+    pub fn bounds_at(&mut self, partition: &TopicPartition, end: NextOffset) -> Bounds {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let bounds = self.bounds(partition);
+            if bounds.end >= end {
+                return bounds;
+            }
+            assert!(Instant::now() < deadline, "{partition} stays at {bounds:?}, {end} was committed");
+        }
+    }
+}
+
+/// Where readers are behind a committed transaction in a partition that it wrote to: its marker counts.
+///
+/// # Panics
+/// When it did not write there.
+pub fn behind(committed: &Committed, partition: &TopicPartition) -> NextOffset {
+    committed.ends.iter().find(|(p, _)| p == partition).expect("it was written to").1 + 1
 }
 
 fn committed(reply: Reply) -> Committed {
@@ -441,7 +470,7 @@ pub fn plain_records_come_back_with_every_byte_and_in_order(f: &dyn Factory) {
     b.push(0, 0, Timestamp(t), None, Some(&[7; 5000]), Headers::default());
     let done = s.produce(b).expect("produced");
     assert_eq!(done.ends, [(tp(&topic, 0), 5)]);
-    let (seen, position) = s.read_from(&tp(&topic, 0), 0);
+    let (seen, position) = s.read_from(&tp(&topic, 0), 0, 5);
     assert_eq!(position, 5);
     let h = vec![("h".to_owned(), Some(vec![0, 255])), ("null".to_owned(), None), ("h".to_owned(), Some(vec![]))];
     let row = |offset, timestamp, key: Option<&[u8]>, value: Option<&[u8]>, headers: &[_]| Seen {
@@ -477,9 +506,9 @@ pub fn a_transaction_is_seen_whole_over_topics_and_group(f: &dyn Factory) {
     ends.sort();
     assert_eq!(ends, [(tp(&one, 0), 1), (tp(&one, 1), 1), (tp(&two, 0), 1)]);
     let mut reader = Session::of(f, None, None);
-    assert_eq!(reader.texts(&tp(&one, 0)), ["a"]);
-    assert_eq!(reader.texts(&tp(&one, 1)), ["b"]);
-    assert_eq!(reader.texts(&tp(&two, 0)), ["c"]);
+    assert_eq!(reader.texts(&tp(&one, 0), 2), ["a"]);
+    assert_eq!(reader.texts(&tp(&one, 1), 2), ["b"]);
+    assert_eq!(reader.texts(&tp(&two, 0), 2), ["c"]);
     assert_eq!(app.group(&[tp(&one, 0), tp(&one, 1), tp(&two, 0)]).offsets, [Some(42), Some(1), None]);
 }
 
@@ -497,8 +526,8 @@ pub fn records_of_a_transaction_keep_its_order(f: &dyn Factory) {
         ..Transaction::default()
     };
     app.transact(t).expect("committed");
-    assert_eq!(app.texts(&tp(&topic, 0)), ["b0", "a0", "a1", "b2", "c0"]);
-    assert_eq!(app.texts(&tp(&topic, 1)), ["b1", "a2", "c1"]);
+    assert_eq!(app.texts(&tp(&topic, 0), 6), ["b0", "a0", "a1", "b2", "c0"]);
+    assert_eq!(app.texts(&tp(&topic, 1), 4), ["b1", "a2", "c1"]);
 }
 
 /// Each commit takes one offset in each partition it wrote to; nobody reads it as a record; positions count it.
@@ -510,12 +539,12 @@ pub fn markers_take_offsets_and_positions_count_them(f: &dyn Factory) {
     let c = app.transact(transaction(vec![batch(&topic, &[(0, "k", "c")])])).expect("committed");
     assert_eq!(c.ends, [(p.clone(), 4)]);
     let mut reader = Session::of(f, None, None);
-    let (seen, position) = reader.read_from(&p, 0);
+    let (seen, position) = reader.read_from(&p, 0, 5);
     assert_eq!(seen.iter().map(|r| (r.offset, r.text())).collect::<Vec<_>>(), [(0, "a"), (1, "b"), (3, "c")]);
     assert_eq!(position, 5);
-    assert_eq!(reader.bounds(&p), Bounds { start: 0, end: 5 });
+    assert_eq!(reader.bounds_at(&p, 5), Bounds { start: 0, end: 5 });
     assert_eq!(reader.bounds(&tp(&topic, 1)), Bounds { start: 0, end: 0 }, "no record, no marker");
-    assert_eq!(reader.read_from(&p, 4), (vec![], 5), "a marker alone moves the position");
+    assert_eq!(reader.read_from(&p, 4, 5), (vec![], 5), "a marker alone moves the position");
 }
 
 /// The end is told once; then a fetch stays unanswered until there are records.
@@ -524,7 +553,7 @@ pub fn the_end_is_told_once_until_more_records_come(f: &dyn Factory) {
     let p = tp(&topic, 0);
     let mut reader = Session::of(f, None, None);
     reader.open(&p, 0);
-    assert_eq!(reader.read_on(&p), (vec![], 0), "an empty partition is caught up at once");
+    assert_eq!(reader.read_on(&p, 0), (vec![], 0), "an empty partition is caught up at once");
     for round in 0..3 {
         reader.ask(&p, 1000);
         reader.ask(&p, 1000);
@@ -536,7 +565,7 @@ pub fn the_end_is_told_once_until_more_records_come(f: &dyn Factory) {
         let first = reader.fetched(&p).expect("the fetch is answered");
         assert_eq!(rows(&first).iter().map(Seen::text).collect::<Vec<_>>(), [value]);
         if !first.caught_up {
-            assert_eq!(reader.read_on(&p), (vec![], end), "the end is told behind the records");
+            assert_eq!(reader.read_on(&p, end), (vec![], end), "the end is told behind the records");
         } else {
             assert_eq!(first.position, end);
         }
@@ -561,7 +590,7 @@ pub fn at_least_one_record_comes_however_few_bytes_are_asked_for(f: &dyn Factory
         assert!(!fetched.batch.is_empty() || fetched.caught_up, "an answer has records or tells the end");
         seen.extend(rows(&fetched).iter().map(|r| r.text().to_owned()));
         answers += 1;
-        if fetched.caught_up {
+        if fetched.caught_up && fetched.position >= 51 {
             assert_eq!(fetched.position, 51);
             break;
         }
@@ -575,7 +604,7 @@ pub fn a_fetch_waits_for_records(f: &dyn Factory) {
     let (mut app, topic) = application(f, "waits", 1);
     let p = tp(&topic, 0);
     let mut reader = Session::of(f, None, None);
-    assert_eq!(reader.read_from(&p, 0), (vec![], 0));
+    assert_eq!(reader.read_from(&p, 0, 0), (vec![], 0));
     reader.ask(&p, 1000);
     let wait = {
         let p = p.clone();
@@ -594,11 +623,11 @@ pub fn open_begins_at_its_offset_and_anew(f: &dyn Factory) {
     let p = tp(&topic, 0);
     app.produce(batch(&topic, &[(0, "k", "a"), (0, "k", "b"), (0, "k", "c"), (0, "k", "d")])).expect("produced");
     let texts = |s: &[Seen]| s.iter().map(|r| r.text().to_owned()).collect::<Vec<_>>();
-    let (seen, position) = app.read_from(&p, 2);
+    let (seen, position) = app.read_from(&p, 2, 4);
     assert_eq!((texts(&seen), position), (vec!["c".to_owned(), "d".to_owned()], 4));
-    let (seen, _) = app.read_from(&p, 1);
+    let (seen, _) = app.read_from(&p, 1, 4);
     assert_eq!(texts(&seen), ["b", "c", "d"]);
-    assert_eq!(app.read_from(&p, 4), (vec![], 4), "at the end there is nothing but the end");
+    assert_eq!(app.read_from(&p, 4, 4), (vec![], 4), "at the end there is nothing but the end");
 }
 
 /// Beyond the end there is nothing to wait for: it is an error.
@@ -608,7 +637,7 @@ pub fn an_offset_outside_the_log_fails(f: &dyn Factory) {
     app.produce(batch(&topic, &[(0, "k", "a")])).expect("produced");
     let error = open_to_fail(&mut app, &p, 100);
     assert_eq!(error.kind, BrokerErrorKind::OutOfRange, "{error}");
-    assert_eq!(app.texts(&p), ["a"], "the partition can be opened again where the log is");
+    assert_eq!(app.texts(&p, 1), ["a"], "the partition can be opened again where the log is");
 }
 
 /// A topic that is not there cannot be read.
@@ -644,19 +673,21 @@ pub fn an_older_producer_is_fenced_and_its_records_stay_unseen(f: &dyn Factory) 
     new.init();
     let error = old.transact(with_offset("zombie", 2)).expect_err("there is a newer producer");
     assert_eq!(error.kind, BrokerErrorKind::Fenced, "{error}");
-    new.transact(with_offset("new", 3)).expect("committed");
-    assert_eq!(new.texts(&p), ["old", "new"]);
+    let c = new.transact(with_offset("new", 3)).expect("committed");
+    assert_eq!(new.texts(&p, behind(&c, &p)), ["old", "new"]);
     assert_eq!(new.group(std::slice::from_ref(&p)).offsets, [Some(3)]);
 }
 
 /// The same client may initialise again, and its earlier commits stay.
 pub fn init_producer_may_be_repeated(f: &dyn Factory) {
     let (mut app, topic) = application(f, "again", 1);
+    let mut end = 0;
     for value in ["a", "b", "c"] {
-        app.transact(transaction(vec![batch(&topic, &[(0, "k", value)])])).expect("committed");
+        let c = app.transact(transaction(vec![batch(&topic, &[(0, "k", value)])])).expect("committed");
+        end = behind(&c, &tp(&topic, 0));
         app.init();
     }
-    assert_eq!(app.texts(&tp(&topic, 0)), ["a", "b", "c"]);
+    assert_eq!(app.texts(&tp(&topic, 0), end), ["a", "b", "c"]);
 }
 
 /// Offsets belong to one group; a later commit replaces an earlier one, partition by partition.
@@ -684,13 +715,13 @@ pub fn nothing_comes_after_close(f: &dyn Factory) {
     let (mut app, topic) = application(f, "close", 1);
     let p = tp(&topic, 0);
     let mut reader = Session::of(f, None, None);
-    assert_eq!(reader.read_from(&p, 0), (vec![], 0));
+    assert_eq!(reader.read_from(&p, 0, 0), (vec![], 0));
     reader.ask(&p, 1000);
     reader.call(Command::Close { partition: p.clone() }).expect("closed");
     app.transact(transaction(vec![batch(&topic, &[(0, "k", "a")])])).expect("committed");
-    assert_eq!(reader.bounds(&p).end, 2);
+    assert_eq!(reader.bounds_at(&p, 2).end, 2);
     assert!(!reader.has_fetched(&p), "the partition is closed");
-    assert_eq!(reader.texts(&p), ["a"]);
+    assert_eq!(reader.texts(&p, 2), ["a"]);
 }
 
 /// The transaction with the record ends in an error that names its place when it is known; the next one works.
@@ -713,9 +744,10 @@ pub fn a_record_that_is_too_large_spoils_only_its_transaction(f: &dyn Factory) {
     }
     app.init();
     let t = transaction(vec![batch(&topic, &[(0, "k", "good")]), batch(&small, &[(0, "k", "good")])]);
-    app.transact(t).expect("committed");
-    assert_eq!(app.texts(&tp(&topic, 0)), ["good"]);
-    assert_eq!(app.texts(&tp(&small, 0)), ["good"]);
+    let c = app.transact(t).expect("committed");
+    for p in [tp(&topic, 0), tp(&small, 0)] {
+        assert_eq!(app.texts(&p, behind(&c, &p)), ["good"]);
+    }
     assert_eq!(app.group(&[tp(&topic, 0)]).offsets, [None]);
 }
 
@@ -728,7 +760,7 @@ pub fn an_empty_transaction_commits_and_writes_nothing(f: &dyn Factory) {
     assert_eq!(c, Committed::default());
     assert_eq!(app.bounds(&tp(&topic, 0)), Bounds { start: 0, end: 0 });
     app.transact(transaction(vec![batch(&topic, &[(0, "k", "a")])])).expect("committed");
-    assert_eq!(app.texts(&tp(&topic, 0)), ["a"]);
+    assert_eq!(app.texts(&tp(&topic, 0), 2), ["a"]);
 }
 
 /// Readers do not disturb each other, and one reader keeps its partitions apart.
@@ -745,17 +777,17 @@ pub fn two_readers_read_the_same(f: &dyn Factory) {
     for i in 0..5 {
         let value = i.to_string();
         app.transact(transaction(vec![batch(&topic, &[(0, "k", &value), (1, "k", &value)])])).expect("committed");
-        let (rows, position) = one.read_on(&p0);
+        let (rows, position) = one.read_on(&p0, 2 * (i + 1));
         assert_eq!(position, 2 * (i + 1));
         seen[0].extend(rows);
         if i % 2 == 1 {
-            seen[1].extend(two.read_on(&p1).0);
+            seen[1].extend(two.read_on(&p1, 2 * (i + 1)).0);
         }
     }
-    seen[1].extend(two.read_on(&p1).0);
+    seen[1].extend(two.read_on(&p1, 10).0);
     assert_eq!(seen[0].iter().map(Seen::text).collect::<Vec<_>>(), ["0", "1", "2", "3", "4"]);
-    assert_eq!(seen[0], seen[1]);
-    assert_eq!(two.read_on(&p0).0, seen[0]);
+    assert_eq!(seen[1].iter().map(Seen::text).collect::<Vec<_>>(), ["0", "1", "2", "3", "4"]);
+    assert_eq!(two.read_on(&p0, 10).0, seen[0]);
 }
 
 /// Producers of two applications write to one partition; both are read, each in its order.
@@ -768,7 +800,7 @@ pub fn two_producers_share_a_partition(f: &dyn Factory) {
         one.transact(transaction(vec![batch(&topic, &[(0, "k", &a)])])).expect("committed");
         two.transact(transaction(vec![batch(&topic, &[(0, "k", &b)])])).expect("committed");
     }
-    let texts = one.texts(&tp(&topic, 0));
+    let texts = one.texts(&tp(&topic, 0), 20);
     assert_eq!(texts, ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4"]);
 }
 
@@ -789,7 +821,7 @@ pub fn producer_commands_run_in_order_of_submission(f: &dyn Factory) {
     for op in ops {
         app.done(op).expect("it works");
     }
-    assert_eq!(app.texts(&tp(&topic, 0)), ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+    assert_eq!(app.texts(&tp(&topic, 0), 17), ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
 }
 
 /// What goes before a transaction is outside it: it is there also when the transaction is refused, in its own order.
@@ -807,8 +839,8 @@ pub fn records_before_a_transaction_stay_when_it_is_refused(f: &dyn Factory) {
     };
     let error = app.transact(t).expect_err("the record is too large");
     assert!(matches!(error.kind, BrokerErrorKind::Refused(_)), "{error:?}");
-    assert_eq!(app.texts(&tp(&topic, 0)), ["a", "b", "c", "d"]);
-    assert_eq!(app.bounds(&tp(&topic, 0)), Bounds { start: 0, end: 4 }, "no marker: it was outside");
+    assert_eq!(app.texts(&tp(&topic, 0), 4), ["a", "b", "c", "d"]);
+    assert_eq!(app.bounds_at(&tp(&topic, 0), 4), Bounds { start: 0, end: 4 }, "no marker: it was outside");
 }
 
 /// `notify` wakes at once when an event is there, and once only.

@@ -5,6 +5,7 @@
 
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
+pub mod embedded;
 
 use std::fmt;
 use std::sync::Arc;
