@@ -6,6 +6,9 @@
 pub mod blocking;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
+#[cfg(any(test, feature = "testing"))]
+pub mod contract;
+pub mod embedded;
 
 use std::fmt;
 use std::sync::Arc;
