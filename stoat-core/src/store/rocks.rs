@@ -386,7 +386,10 @@ impl ByteStore for RocksStore {
         writer.stamp = Some(stamp);
         if self.shared.memtables.get_usage() > self.shared.memtables_limit {
             // Frees at least what this batch took, so the limit holds, one batch aside, whatever the other stores do.
-            self.shared.db.flush_cf(&family).map_err(|e| self.failure("written", &e))?;
+            self.shared
+                .db
+                .flush_cf(&family)
+                .map_err(|e| self.failure("written", &e))?;
         }
         Ok(())
     }

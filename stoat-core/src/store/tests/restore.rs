@@ -195,7 +195,9 @@ fn i11_a_clock_that_went_backwards_is_a_rebuild() {
     // The extremes do not overflow.
     assert!(matches!(
         decide(Some(&stamp), &facts(), Timestamp::MAX, MINUTE),
-        RestoreDecision::Rebuild { reason: RebuildReason::TooOld { .. } }
+        RestoreDecision::Rebuild {
+            reason: RebuildReason::TooOld { .. }
+        }
     ));
     assert!(matches!(
         decide(Some(&stamp), &facts(), Timestamp::MIN, MINUTE),
