@@ -136,7 +136,7 @@ pub struct Start {
     plan: Option<Plan>,
     record: Option<EpochRecord>,
     plan_record: Option<PlanRecord>,
-    log_start: NextOffset,
+    epochs_first: NextOffset,
     epochs_end: NextOffset,
     input_bounds: Vec<Bounds>,
     group_offsets: Vec<Option<NextOffset>>,
@@ -213,7 +213,7 @@ impl Start {
             plan: None,
             record: None,
             plan_record: None,
-            log_start: 0,
+            epochs_first: 0,
             epochs_end: 0,
             input_bounds: Vec::new(),
             group_offsets: Vec::new(),
@@ -472,7 +472,7 @@ impl Start {
                 Ok(())
             }
             (Step::EpochBounds, Reply::Bounds(b)) => {
-                self.log_start = b[0].start;
+                self.epochs_first = b[0].start;
                 self.epochs_end = b[0].end;
                 self.record = None;
                 if !self.recovering {
@@ -487,7 +487,7 @@ impl Start {
                     Step::ReadEpochs {
                         from,
                         end,
-                        start: self.log_start,
+                        start: self.epochs_first,
                     },
                     now,
                 );

@@ -20,6 +20,13 @@ pub struct ClientConfig {
     pub transaction_timeout: Duration,
 }
 
+impl ClientConfig {
+    /// An application's client: with a transactional id and a consumer group.
+    pub fn new(transactional_id: impl Into<String>, group_id: impl Into<String>) -> Self {
+        Self { transactional_id: Some(transactional_id.into()), group_id: Some(group_id.into()), ..Self::default() }
+    }
+}
+
 impl Default for ClientConfig {
     /// A plain reader and writer.
     fn default() -> Self {
