@@ -14,3 +14,5 @@ pub mod run;
 pub mod start;
 pub mod tag;
 pub mod writer;
+#[cfg(test)]
+mod tests;
