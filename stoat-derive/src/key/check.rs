@@ -1,9 +1,10 @@
 //! What cannot be part of a key.
 
+use quote::ToTokens;
 use stoat_macro_support::{Codec, Errors};
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Data, Meta, Token};
+use syn::{Attribute, Data, Meta, Token, Type};
 
 use super::Key;
 
@@ -28,21 +29,43 @@ pub(crate) fn check(key: &Key, errors: &mut Errors) {
         for f in key.fields() {
             serde(&f.attrs, errors);
         }
-    } else if key.newtype().is_none() {
-        let (codec, name) = (key.codec.as_ref(), &key.input.ident);
-        let shown = match key.kind() {
-            Codec::Utf8 => "Utf8",
-            Codec::Be => "Be",
-            _ => "Bytes",
-        };
-        errors.on(
+        return;
+    }
+    let (codec, shown, wraps) = match key.kind() {
+        Codec::Utf8 => (&key.codec, "Utf8", "a `String`"),
+        Codec::Be => (&key.codec, "Be", "an integer of fixed width"),
+        _ => (&key.codec, "Bytes", "a `Vec<u8>`"),
+    };
+    match key.newtype() {
+        None => errors.on(
             codec,
             format!(
-                "codec `{shown}` cannot encode `{name}`: it writes one value, so it takes a struct of one field; use `Json`, or a codec of \
-                 your own"
+                "codec `{shown}` cannot encode `{}`: it writes one value, so it takes a struct of one field; use `Json`, \
+                 or a codec of your own",
+                key.input.ident
             ),
-        );
+        ),
+        Some(field) => {
+            if let Some(other) = other_codec(&field.ty).filter(|o| *o != shown) {
+                let ty = field.ty.to_token_stream().to_string().replace(' ', "");
+                errors.on(
+                    codec,
+                    format!("codec `{shown}` cannot encode `{ty}`: it writes {wraps}; use `{other}`"),
+                );
+            }
+        }
     }
+}
+
+/// The codec of a type that has exactly one, by its name.
+fn other_codec(ty: &Type) -> Option<&'static str> {
+    Some(match ty.to_token_stream().to_string().replace(' ', "").as_str() {
+        "String" => "Utf8",
+        "Vec<u8>" => "Bytes",
+        "i8" | "i16" | "i32" | "i64" | "i128" | "u8" | "u16" | "u32" | "u64" | "u128" => "Be",
+        "bool" | "char" | "()" => "Json",
+        _ => return None,
+    })
 }
 
 struct Types<'a> {

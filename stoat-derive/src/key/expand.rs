@@ -2,23 +2,29 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use syn::Member;
+use stoat_macro_support::Codec;
 use syn::spanned::Spanned;
+use syn::{Member, WherePredicate, parse_quote_spanned};
 
 use super::Key;
 
 /// ```ignore
 /// const _: () = {
-///     use ::stoat_core::__private as __stoat;
-///     impl __stoat::Key for UserId { type Codec = Utf8; }
-///     impl __stoat::Encode<UserId> for Utf8 { fn encode(..) { <Utf8 as Encode<String>>::encode(&value.0, out) } }
-///     impl __stoat::Decode<UserId> for Utf8 { .. }
+///     impl Key for UserId { type Codec = Utf8; }
+///     impl KeyField for UserId where String: KeyField {}        // the bound: where serde writes the key
+///     impl Encode<UserId> for Utf8 { fn encode(..) { <Utf8 as Encode<String>>::encode(&value.0, out) } }
+///     impl Decode<UserId> for Utf8 { .. }
 /// };
 /// ```
 pub(crate) fn expand(key: &Key) -> TokenStream {
     let codec = &key.codec;
     let delegate = key.kind().delegates().then(|| delegate(key));
-    wrap(key, &quote!(#codec), &delegate.unwrap_or_default())
+    wrap(
+        key,
+        &quote!(#codec),
+        &delegate.unwrap_or_default(),
+        key.kind() == Codec::Json,
+    )
 }
 
 /// The same trait with a codec that takes everything: an error was reported, and one is enough.
@@ -26,34 +32,45 @@ pub(crate) fn stub(key: &Key) -> TokenStream {
     let krate = &key.krate;
     let none = quote! {
         pub struct NoCodec;
-        impl __stoat::Codec for NoCodec {
+        impl #krate::codec::Codec for NoCodec {
             const NAME: &'static str = "";
             const CANONICAL: bool = true;
         }
-        impl<T> __stoat::Encode<T> for NoCodec {
+        impl<T> #krate::codec::Encode<T> for NoCodec {
             fn encode(_: &T, _: &mut ::std::vec::Vec<u8>) -> ::core::result::Result<(), #krate::codec::CodecError> {
                 ::core::unreachable!()
             }
         }
-        impl<T> __stoat::Decode<T> for NoCodec {
+        impl<T> #krate::codec::Decode<T> for NoCodec {
             fn decode(_: &[u8]) -> ::core::result::Result<T, #krate::codec::CodecError> {
                 ::core::unreachable!()
             }
         }
     };
-    wrap(key, &quote!(NoCodec), &none)
+    wrap(key, &quote!(NoCodec), &none, false)
 }
 
-fn wrap(key: &Key, codec: &TokenStream, more: &TokenStream) -> TokenStream {
+fn wrap(key: &Key, codec: &TokenStream, more: &TokenStream, bound_fields: bool) -> TokenStream {
     let (krate, name) = (&key.krate, &key.input.ident);
     let (generics, args, bounds) = key.input.generics.split_for_impl();
+    let mut field_generics = key.input.generics.clone();
+    if bound_fields {
+        let clause = field_generics.make_where_clause();
+        for field in key.fields() {
+            let ty = &field.ty;
+            let bound: WherePredicate = parse_quote_spanned!(ty.span()=> #ty: #krate::key::KeyField);
+            clause.predicates.push(bound);
+        }
+    }
+    let (_, _, field_bounds) = field_generics.split_for_impl();
     quote! {
-        #[automatically_derived]
         const _: () = {
-            use #krate::__private as __stoat;
-            impl #generics __stoat::Key for #name #args #bounds {
+            #[automatically_derived]
+            impl #generics #krate::key::Key for #name #args #bounds {
                 type Codec = #codec;
             }
+            #[automatically_derived]
+            impl #generics #krate::key::KeyField for #name #args #field_bounds {}
             #more
         };
     }
@@ -70,10 +87,11 @@ fn delegate(key: &Key) -> TokenStream {
         .ident
         .clone()
         .map_or_else(|| Member::Unnamed(0.into()), Member::Named);
-    let encode = quote_spanned!(inner.span()=> <#codec as __stoat::Encode<#inner>>::encode(&value.#member, out));
-    let decode = quote_spanned!(inner.span()=> <#codec as __stoat::Decode<#inner>>::decode(bytes));
+    let encode = quote_spanned!(inner.span()=> <#codec as #krate::codec::Encode<#inner>>::encode(&value.#member, out));
+    let decode = quote_spanned!(inner.span()=> <#codec as #krate::codec::Decode<#inner>>::decode(bytes)?);
     quote! {
-        impl #generics __stoat::Encode<#name #args> for #codec #bounds {
+        #[automatically_derived]
+        impl #generics #krate::codec::Encode<#name #args> for #codec #bounds {
             fn encode(
                 value: &#name #args,
                 out: &mut ::std::vec::Vec<u8>,
@@ -81,9 +99,10 @@ fn delegate(key: &Key) -> TokenStream {
                 #encode
             }
         }
-        impl #generics __stoat::Decode<#name #args> for #codec #bounds {
+        #[automatically_derived]
+        impl #generics #krate::codec::Decode<#name #args> for #codec #bounds {
             fn decode(bytes: &[u8]) -> ::core::result::Result<#name #args, #krate::codec::CodecError> {
-                #decode.map(|inner| #name { #member: inner })
+                ::core::result::Result::Ok(#name { #member: #decode })
             }
         }
     }

@@ -46,7 +46,7 @@ pub(crate) enum Role {
     /// `#[state]`
     State { name: String },
     /// `#[timer]`
-    Timer { name: String, wall: bool, foreign: bool },
+    Timer { name: String, wall: bool },
     /// `#[store]`
     Store { name: String },
     /// `#[local]`, `#[local(expr)]`
