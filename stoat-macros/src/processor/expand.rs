@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use stoat_macro_support::plain;
 use syn::spanned::Spanned;
-use syn::{Type, TypeParam, parse_quote};
+use syn::{GenericParam, Type, parse_quote};
 
 use super::{Field, Output, Processor, Role};
 
@@ -103,7 +103,7 @@ fn fits_lane(p: &Processor) -> TokenStream {
         return TokenStream::new();
     };
     let mut generics = p.item.generics.clone();
-    let lane: TypeParam = parse_quote!(__L);
+    let lane: GenericParam = parse_quote!(__L);
     let clause = generics.make_where_clause();
     clause.predicates.push(parse_quote!(Self: #krate::processor::Handlers));
     for f in owned(p) {
@@ -115,7 +115,7 @@ fn fits_lane(p: &Processor) -> TokenStream {
                 .push(syn::parse_quote_spanned!(ty.span()=> __L: #krate::topology::lane_state::FitsField<Self, #ty>));
         }
     }
-    generics.params.push(lane.into());
+    generics.params.push(lane);
     let (generics, _, bounds) = generics.split_for_impl();
     let (_, args, _) = p.item.generics.split_for_impl();
     quote! {

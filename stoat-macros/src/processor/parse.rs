@@ -30,7 +30,7 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
     }
     let key = input.as_ref().map(|(k, _)| k);
     let fields = match &mut item.fields {
-        Fields::Named(named) => named.named.iter_mut().map(|f| field(f, key, errors)).collect(),
+        Fields::Named(named) => named.named.iter_mut().map(|f| field(f, key, &krate, errors)).collect(),
         Fields::Unit => Vec::new(),
         Fields::Unnamed(f) => {
             errors.on(
@@ -77,7 +77,7 @@ fn output(args: &Args, errors: &mut Errors) -> Output {
     }
 }
 
-fn field(f: &mut syn::Field, key: Option<&Type>, errors: &mut Errors) -> Field {
+fn field(f: &mut syn::Field, key: Option<&Type>, krate: &TokenStream, errors: &mut Errors) -> Field {
     let ident = f.ident.clone().expect("the fields are named");
     let cfgs = f.attrs.iter().filter(|a| a.path().is_ident("cfg")).cloned().collect();
     let mut roles = Vec::new();
@@ -120,7 +120,7 @@ fn field(f: &mut syn::Field, key: Option<&Type>, errors: &mut Errors) -> Field {
             Role::Config
         }
         Some(("local", a)) => local(&a, errors),
-        Some((role, a)) => owned(role, &a, &ident, &mut f.ty, key, errors),
+        Some((role, a)) => owned(role, &a, &ident, &mut f.ty, (key, krate), errors),
     };
     Field {
         ident,
@@ -161,7 +161,7 @@ fn owned(
     attr: &Attribute,
     ident: &Ident,
     ty: &mut Type,
-    key: Option<&Type>,
+    (key, krate): (Option<&Type>, &TokenStream),
     errors: &mut Errors,
 ) -> Role {
     let known: &[&str] = match role {
@@ -179,7 +179,7 @@ fn owned(
             } else {
                 errors.on(&*ty, "a `#[state]` field is a `Keyed<V>`: the value of the current key");
                 let inner = ty.clone();
-                *ty = parse_quote!(::stoat_core::Keyed<#inner>);
+                *ty = parse_quote!(#krate::store::Keyed<#inner>);
             }
             Role::State { name }
         }
@@ -198,14 +198,16 @@ fn owned(
                      cannot be completed with the key type",
                 );
                 *ty = key.map_or_else(
-                    || parse_quote!(::stoat_core::Timer<()>),
-                    |k| parse_quote!(::stoat_core::Timer<#k>),
+                    || parse_quote!(#krate::timer::Timer<()>),
+                    |k| parse_quote!(#krate::timer::Timer<#k>),
                 );
+            }
+            if args.flag("foreign", errors) {
+                foreign(ty, key, krate);
             }
             Role::Timer {
                 name,
                 wall: args.word("clock", &["event", "wall"], errors) == Some("wall"),
-                foreign: args.flag("foreign", errors),
             }
         }
         _ => {
@@ -215,6 +217,19 @@ fn owned(
             Role::Store { name }
         }
     }
+}
+
+/// Writes the marker of `foreign` into a timer's type, behind its key and codec.
+fn foreign(ty: &mut Type, key: Option<&Type>, krate: &TokenStream) {
+    let (Some(key), Some(PathArguments::AngleBracketed(args))) = (key, last_args(ty)) else {
+        return;
+    };
+    if args.args.len() == 1 {
+        args.args
+            .push(GenericArgument::Type(parse_quote!(<#key as #krate::key::Key>::Codec)));
+    }
+    args.args
+        .push(GenericArgument::Type(parse_quote!(#krate::timer::Foreign)));
 }
 
 /// Writes a named codec into the field's type, behind `n` parameters.

@@ -34,7 +34,10 @@ fn timers_are_completed_with_the_key_and_codecs_with_the_codec() {
     assert!(errors.is_empty(), "{errors:?}");
     let types: Vec<String> = p.fields.iter().map(|f| f.ty.to_token_stream().to_string()).collect();
     assert_eq!(types[0], "Timer < UserId >");
-    assert_eq!(types[1], "stoat_core :: Timers < UserId >");
+    assert_eq!(
+        types[1],
+        "stoat_core :: Timers < UserId , < UserId as :: stoat_core :: key :: Key > :: Codec , :: stoat_core :: timer :: Foreign >"
+    );
     assert_eq!(types[2], "Timer < UserId , Json >");
     assert_eq!(types[3], "Keyed < u64 , Be >");
     let names: Vec<_> = p.fields.iter().filter_map(|f| f.role.name()).collect();
