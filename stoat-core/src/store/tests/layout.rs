@@ -4,8 +4,11 @@ use crate::store::layout::{check_value, lane_key_len, local_value, row_of_local,
 use crate::store::{Row, StoreKind};
 use crate::time::Timestamp;
 
-/// Rows as in the changelog, and their local values: golden bytes (I-13).
-const GOLDEN: [(StoreKind, &[u8], usize, &[u8], i64, &[u8]); 6] = [
+/// Kind, key, length of the lane key, value and timestamp as in the changelog; local value.
+type Golden = (StoreKind, &'static [u8], usize, &'static [u8], i64, &'static [u8]);
+
+/// Golden bytes (I-13).
+const GOLDEN: [Golden; 6] = [
     (StoreKind::KeyValue, b"ant", 3, b"7", 5, b"7"),
     (
         StoreKind::TimestampedKeyValue,

@@ -21,6 +21,8 @@ use crate::time::Timestamp;
 const HOUR: Duration = Duration::from_hours(1);
 const MINUTE: Duration = Duration::from_mins(1);
 const T0: Timestamp = Timestamp(1_700_000_000_000);
+/// How old a stamp may be: a day less the margin.
+const LIMIT: Duration = Duration::from_mins(24 * 60 - 1);
 const TOPIC: &str = "app-s-changelog";
 
 fn bounds(start: i64, end: i64) -> Bounds {
@@ -144,7 +146,7 @@ fn i11_a_stamp_outside_the_log_is_rebuilt() {
 #[test]
 fn i11_a_stamp_older_than_tombstones_live_less_the_margin_is_rebuilt() {
     let stamp = stamped(&[(0, 90), (1, 51)]);
-    let limit = 24 * HOUR - MINUTE;
+    let limit = LIMIT;
     check(&facts(), Some(&stamp), T0 + limit, tail(&[(0, 90), (1, 51)]));
     let age = limit + Duration::from_millis(1);
     check(
@@ -195,7 +197,9 @@ fn i11_a_clock_that_went_backwards_is_a_rebuild() {
     // The extremes do not overflow.
     assert!(matches!(
         decide(Some(&stamp), &facts(), Timestamp::MAX, MINUTE),
-        RestoreDecision::Rebuild { reason: RebuildReason::TooOld { .. } }
+        RestoreDecision::Rebuild {
+            reason: RebuildReason::TooOld { .. }
+        }
     ));
     assert!(matches!(
         decide(Some(&stamp), &facts(), Timestamp::MIN, MINUTE),
@@ -395,10 +399,12 @@ fn a_record_that_no_store_of_the_kind_writes_is_an_error() {
 
 // Replaying.
 
+type Logged = (i64, Timestamp, Vec<u8>, Option<Vec<u8>>);
+
 /// A changelog in memory: what is there of each offset, and where it ends.
 #[derive(Clone, Debug, Default)]
 struct Log {
-    partitions: Vec<Vec<(i64, Timestamp, Vec<u8>, Option<Vec<u8>>)>>,
+    partitions: Vec<Vec<Logged>>,
     ends: Vec<i64>,
 }
 
@@ -547,7 +553,7 @@ fn n2_a_key_that_was_deleted_elsewhere_does_not_come_back_from_an_old_directory(
         if tombstone_gone {
             let reason = RebuildReason::TooOld {
                 age: 25 * HOUR,
-                limit: 24 * HOUR - MINUTE,
+                limit: LIMIT,
             };
             assert_eq!((decision, read), (rebuild(reason), 1));
         } else {

@@ -351,7 +351,8 @@ fn damage_is_an_error_that_says_to_delete_the_directory() {
     let cut = |path: &Path| fs::File::options().write(true).open(path).unwrap().set_len(40).unwrap();
     let remove = |path: &Path| fs::remove_file(path).unwrap();
     let garbage = |path: &Path| fs::write(path, b"garbage\n").unwrap();
-    let damages: [(&str, &str, &dyn Fn(&Path)); 7] = [
+    type Damage<'a> = (&'a str, &'a str, &'a dyn Fn(&Path));
+    let damages: [Damage<'_>; 7] = [
         ("a flipped table", ".sst", &flip),
         ("a cut table", ".sst", &cut),
         ("a missing table", ".sst", &remove),
@@ -364,7 +365,9 @@ fn damage_is_an_error_that_says_to_delete_the_directory() {
         let dir = filled();
         let hit = files(dir.path(), file);
         assert!(!hit.is_empty(), "{what}");
-        hit.iter().for_each(|p| damage(p));
+        for path in &hit {
+            damage(path);
+        }
         // Where it is noticed is RocksDB's affair: when it is opened, or when the rows are read.
         let read = RocksStoreSet::open(&config(dir.path())).and_then(|mut set| {
             let store = set.open("s", StoreKind::KeyValue)?;
