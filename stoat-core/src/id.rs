@@ -17,7 +17,10 @@ pub struct TopicPartition {
 impl TopicPartition {
     /// Names a partition.
     pub fn new(topic: impl Into<Arc<str>>, partition: i32) -> Self {
-        Self { topic: topic.into(), partition }
+        Self {
+            topic: topic.into(),
+            partition,
+        }
     }
 }
 

@@ -1,0 +1,3 @@
+//! What the user declares.
+
+pub mod graph;
