@@ -78,20 +78,6 @@ fn i13_rows_have_the_local_layout_of_the_golden_bytes() {
 }
 
 #[test]
-fn i13_the_golden_changelog_values_of_kafka_streams_are_what_we_read_and_write() {
-    // From the file of a taken-over timestamped store: value alone in the changelog, its timestamp the record's.
-    let row = Row {
-        key: b"a".to_vec(),
-        lane_key: 1,
-        value: Some(3_i64.to_be_bytes().to_vec()),
-        timestamp: Timestamp(1_700_000_000_000),
-    };
-    let local = local_value(StoreKind::TimestampedKeyValue, &row).unwrap();
-    let (time, value) = split_local(StoreKind::TimestampedKeyValue, &local).unwrap();
-    assert_eq!((time, value), (Some(row.timestamp), row.value.as_deref().unwrap()));
-}
-
-#[test]
 fn bytes_that_a_kind_does_not_store_are_refused() {
     let refused = |what: &str, e: Option<crate::Error>| {
         let e = e.unwrap_or_else(|| panic!("{what} is taken"));

@@ -10,6 +10,7 @@ use crate::error::ErrorKind;
 use crate::hash::partition_for;
 use crate::id::{Epoch, Generation, TopicPartition};
 use crate::record::{Headers, RecordBatch};
+use crate::store::layout::split_local;
 use crate::store::restore::{
     ChangelogFacts, FoundChangelog, Placement, RebuildReason, RecordedChangelog, RefuseReason, Replay, RestoreDecision,
     decide, rows,
@@ -652,6 +653,87 @@ fn n2_a_store_is_as_old_as_its_oldest_partition() {
             }
         ),
         "{p}: {decision:?}"
+    );
+}
+
+#[test]
+fn n2_reading_up_to_the_end_that_was_known_counts_as_of_when_it_was_known() {
+    let mut log = Log::new(1);
+    log.write(b"a", Some(b"1"));
+    log.mark();
+    let placement = Placement::LaneKey { partitions: 1 };
+    let kept = stamped(&[(0, 0)]);
+    let found = log.found();
+    let mut replay = Replay::new(StoreKind::KeyValue, TOPIC, &found, placement, Some(&kept), T0 + HOUR);
+    log.write(b"b", Some(b"1"));
+    log.write(b"c", Some(b"1"));
+    let fetched = log.fetch(0, 0, 2);
+    assert!(!fetched.caught_up && fetched.position >= found.bounds[&0].end);
+    assert_eq!(replay.batch(&fetched, T0 + 2 * HOUR).unwrap().stamp.time, T0 + HOUR);
+    assert!(replay.is_caught_up(), "as far as is known");
+}
+
+#[test]
+fn i12_a_changelog_that_kafka_streams_wrote_is_restored() {
+    // Kafka Streams writes into the partition of its source task, so the placement is the source's.
+    let text = include_str!("../../../tests/fixtures/kafka-streams-4.4.0/kv-timestamped-counts-changelog.txt");
+    let unhex = |hex: &str| -> Option<Vec<u8>> {
+        let digits = |i: usize| u8::from_str_radix(&hex[i..i + 2], 16).expect("the fixture is in hex");
+        (hex != "null").then(|| (0..hex.len()).step_by(2).map(digits).collect())
+    };
+    let mut batches: BTreeMap<i32, RecordBatch> = BTreeMap::new();
+    for line in text.lines().filter(|l| !l.starts_with('#')) {
+        let [partition, offset, time, key, value] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("`{line}`")
+        };
+        let (key, value) = (unhex(key), unhex(value));
+        let (offset, time) = (offset.parse().unwrap(), Timestamp(time.parse().unwrap()));
+        let batch = batches.entry(partition.parse().unwrap()).or_default();
+        batch.push(offset, time, key.as_deref(), value.as_deref(), Headers::default());
+    }
+    let mut misplaced = 0;
+    let mut counts = Vec::new();
+    for (partition, batch) in &batches {
+        let at = TopicPartition::new("kv-timestamped-counts-changelog", *partition);
+        let rows_of = |placement| rows(StoreKind::TimestampedKeyValue, &at, placement, batch);
+        misplaced += i32::from(rows_of(Placement::LaneKey { partitions: 3 }).is_err());
+        // A store for each, as Kafka Streams has it: `a` is in two partitions.
+        let store = TwinDisk::new()
+            .open_set()
+            .open("counts", StoreKind::TimestampedKeyValue)
+            .unwrap();
+        let rows = rows_of(Placement::Source).unwrap();
+        store
+            .apply(
+                Generation(1),
+                &Batch {
+                    rows,
+                    ..Batch::default()
+                },
+            )
+            .unwrap();
+        for (key, local) in all(&*store) {
+            let (time, count) = split_local(StoreKind::TimestampedKeyValue, &local).unwrap();
+            let count = i64::from_be_bytes(count.try_into().unwrap());
+            counts.push((
+                *partition,
+                String::from_utf8(key).unwrap(),
+                time.unwrap().0 - 1_700_000_000_000,
+                count,
+            ));
+        }
+    }
+    assert!(misplaced > 0, "the fixture has keys where the hash would not put them");
+    let want = [
+        (0, "a", 3_100, 4),
+        (1, "b", 2_600, 3),
+        (2, "", 2_900, 1),
+        (2, "a", 3_200, 1),
+        (2, "é", 1_500, 1),
+    ];
+    assert_eq!(
+        counts,
+        want.map(|(p, key, time, count)| (p, key.to_owned(), time, count))
     );
 }
 
