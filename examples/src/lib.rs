@@ -1,5 +1,7 @@
 //! What the examples share: the command line, loading the bundled input, progress, and the end.
 
+pub mod faults;
+
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -213,9 +213,9 @@ config! {
     /// The longest adaptive commit interval.
     "stoat.commit.interval-max" commit_interval_max: Duration = Duration::from_secs(5);
     /// Bounds every wait on the commit path; what takes longer ends in a restart of the engine.
-    "stoat.commit.timeout" commit_timeout: Duration = Duration::from_secs(60);
+    "stoat.commit.timeout" commit_timeout: Duration = Duration::from_mins(1);
     /// An idle application commits this often, so that offsets and stamps never grow old.
-    "stoat.commit.keep-alive" keep_alive: Duration = Duration::from_secs(1800);
+    "stoat.commit.keep-alive" keep_alive: Duration = Duration::from_mins(30);
     /// How long an empty partition that has more to come holds back the others it is merged with.
     "stoat.ingest.max-wait" max_wait: Duration = Duration::from_secs(1);
     /// How often watermark marks go through the lanes.
@@ -233,7 +233,7 @@ config! {
     /// Faults (handler panics, lost transactions) within the window before the process ends with exit code 4.
     "stoat.restart.max-faults" max_faults: u32 = 5;
     /// The window of `stoat.restart.max-faults`.
-    "stoat.restart.window" fault_window: Duration = Duration::from_secs(300);
+    "stoat.restart.window" fault_window: Duration = Duration::from_mins(5);
     /// How long a graceful stop may take.
     "stoat.shutdown.timeout" shutdown_timeout: Duration = Duration::from_secs(25);
     /// Whether missing source and sink topics are created. Misspelt topics then look healthy; meant for examples.
@@ -245,9 +245,9 @@ config! {
     /// When the embedded broker's journal reaches the disk: `commit`, `interval` or `off`.
     "stoat.embedded.fsync" embedded_fsync: FsyncPolicy = FsyncPolicy::Commit;
     /// How long the broker lets a transaction be open.
-    "stoat.kafka.transaction-timeout" transaction_timeout: Duration = Duration::from_secs(60);
+    "stoat.kafka.transaction-timeout" transaction_timeout: Duration = Duration::from_mins(1);
     /// How long a start waits for a broker before it ends with the reason.
-    "stoat.kafka.connect-timeout" connect_timeout: Duration = Duration::from_secs(60);
+    "stoat.kafka.connect-timeout" connect_timeout: Duration = Duration::from_mins(1);
 }
 
 impl Config {

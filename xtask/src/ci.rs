@@ -38,6 +38,7 @@ pub(crate) fn run(install: bool) -> Result<()> {
     steps.next("lints");
     note(run_command(cargo().args([
         "clippy",
+        "--keep-going",
         "--workspace",
         "--all-targets",
         "--all-features",
@@ -56,7 +57,7 @@ pub(crate) fn run(install: bool) -> Result<()> {
 
     steps.next("documentation");
     let mut doc = cargo();
-    doc.args(["doc", "--workspace", "--all-features", "--no-deps"])
+    doc.args(["doc", "--keep-going", "--workspace", "--all-features", "--no-deps"])
         .env("RUSTDOCFLAGS", "-D warnings");
     note(run_command(&mut doc));
 

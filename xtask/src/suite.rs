@@ -66,6 +66,10 @@ impl Machine {
     pub(crate) fn test(&self, arguments: &[String]) -> Result<()> {
         let mut command = self.cargo();
         command.args(["test", "--all-features"]);
+        if is_ci() {
+            // Nobody is there to mend the first failure and start again.
+            command.arg("--no-fail-fast");
+        }
         let all = ["--workspace".to_owned()];
         command.args(if arguments.is_empty() { &all } else { arguments });
 

@@ -5,12 +5,12 @@
 
 pub mod blocking;
 #[cfg(any(test, feature = "testing"))]
-pub mod sim;
-#[cfg(any(test, feature = "testing"))]
 pub mod contract;
 pub mod embedded;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+#[cfg(any(test, feature = "testing"))]
+pub mod sim;
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use super::{
-    Bounds, Broker, BrokerError, BrokerErrorKind, Command, Committed, Event, Fetched, GroupInfo, OpId, Reply, TopicInfo,
-    Transaction,
+    Bounds, Broker, BrokerError, BrokerErrorKind, Command, Committed, Event, Fetched, GroupInfo, OpId, Reply,
+    TopicInfo, Transaction,
 };
 use crate::id::{NextOffset, TopicPartition};
 use crate::record::{Headers, OutRecord, ProduceBatch, RecordBatch};
@@ -80,7 +80,10 @@ pub struct SimCluster(Arc<Mutex<State>>);
 impl SimCluster {
     /// Makes an empty cluster.
     pub fn new(seed: u64) -> Self {
-        let state = State { random: seed.wrapping_mul(2).wrapping_add(1), ..State::default() };
+        let state = State {
+            random: seed.wrapping_mul(2).wrapping_add(1),
+            ..State::default()
+        };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -119,7 +122,11 @@ impl SimCluster {
 
     /// A partition's log, markers included: the index is the offset.
     pub fn log(&self, topic: &str, partition: i32) -> Vec<LogRecord> {
-        self.lock().topics.get(topic).map(|t| t.logs[partition as usize].clone()).unwrap_or_default()
+        self.lock()
+            .topics
+            .get(topic)
+            .map(|t| t.logs[partition as usize].clone())
+            .unwrap_or_default()
     }
 
     /// The number of partitions of a topic; 0: it does not exist.
@@ -207,7 +214,10 @@ impl State {
 
     fn missing(&self, batches: &[ProduceBatch]) -> Option<String> {
         let topics = batches.iter().flat_map(ProduceBatch::iter).map(|r| r.topic);
-        topics.into_iter().find(|t| !self.topics.contains_key(&***t)).map(ToString::to_string)
+        topics
+            .into_iter()
+            .find(|t| !self.topics.contains_key(&***t))
+            .map(ToString::to_string)
     }
 
     fn apply(&mut self, group: &str, t: &Transaction) -> Vec<(TopicPartition, NextOffset)> {
@@ -233,13 +243,16 @@ impl State {
     }
 }
 
+/// A commit without an answer; with where it went, if it was applied.
+type Unanswered = (Arc<Transaction>, Option<Vec<(TopicPartition, NextOffset)>>);
+
 /// One process's connection. Answers at once; what it asks for is there at the next poll.
 pub struct SimClient {
     cluster: SimCluster,
     tid: String,
     group: String,
     epoch: Option<u32>,
-    unknown: Option<(Arc<Transaction>, Option<Vec<(TopicPartition, NextOffset)>>)>,
+    unknown: Option<Unanswered>,
     events: VecDeque<Event>,
     /// Position, whether records are asked for, and whether the end was told since the last ones.
     open: BTreeMap<TopicPartition, (NextOffset, bool, bool)>,
@@ -260,7 +273,10 @@ impl SimClient {
         let cluster = self.cluster.clone();
         let mut state = cluster.lock();
         if let Some(topic) = state.missing(&t.batches).or_else(|| state.missing(&t.before)) {
-            return Err(BrokerError::new(BrokerErrorKind::UnknownTopic, format!("topic `{topic}` does not exist")));
+            return Err(BrokerError::new(
+                BrokerErrorKind::UnknownTopic,
+                format!("topic `{topic}` does not exist"),
+            ));
         }
         let mut ends = BTreeMap::new();
         for (b, i) in t.places_before() {
@@ -277,7 +293,10 @@ impl SimClient {
         limit += f.timed_out;
         if roll < limit {
             *state.epochs.entry(self.tid.clone()).or_default() += 1;
-            return Err(Self::error(BrokerErrorKind::Fenced, "the transaction timed out at the broker"));
+            return Err(Self::error(
+                BrokerErrorKind::Fenced,
+                "the transaction timed out at the broker",
+            ));
         }
         let t = Arc::new(t);
         limit += f.lost_answer;
@@ -294,13 +313,20 @@ impl SimClient {
         limit += f.late_request;
         if roll < limit {
             let epoch = self.epoch.unwrap_or_default();
-            state.late.push(Late { tid: self.tid.clone(), epoch, transaction: Arc::clone(&t) });
+            state.late.push(Late {
+                tid: self.tid.clone(),
+                epoch,
+                transaction: Arc::clone(&t),
+            });
             // The producer is of no more use: were it tried again, both could be applied. A real broker tells them
             // apart by the transaction's state; here the first one decides.
             self.unknown = None;
             return Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit"));
         }
-        Ok(Reply::Committed(Committed { ends: state.apply(&self.group, &t), retried: false }))
+        Ok(Reply::Committed(Committed {
+            ends: state.apply(&self.group, &t),
+            retried: false,
+        }))
     }
 
     fn commit_again(&mut self) -> Result<Reply, BrokerError> {
@@ -314,7 +340,10 @@ impl SimClient {
         }
         match self.unknown.take() {
             Some((_, Some(ends))) => Ok(Reply::Committed(Committed { ends, retried: true })),
-            Some((t, None)) => Ok(Reply::Committed(Committed { ends: state.apply(&self.group, &t), retried: true })),
+            Some((t, None)) => Ok(Reply::Committed(Committed {
+                ends: state.apply(&self.group, &t),
+                retried: true,
+            })),
             None => Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit")),
         }
     }
@@ -345,15 +374,26 @@ impl SimClient {
             Command::Bounds { partitions } => {
                 let state = cluster.lock();
                 let end = |tp: &TopicPartition| {
-                    state.topics.get(&*tp.topic).map_or(0, |t| t.logs[tp.partition as usize].len() as i64)
+                    state
+                        .topics
+                        .get(&*tp.topic)
+                        .map_or(0, |t| t.logs[tp.partition as usize].len() as i64)
                 };
-                Ok(Reply::Bounds(partitions.iter().map(|tp| Bounds { start: 0, end: end(tp) }).collect()))
+                Ok(Reply::Bounds(
+                    partitions.iter().map(|tp| Bounds { start: 0, end: end(tp) }).collect(),
+                ))
             }
             Command::Group { partitions } => {
                 let state = cluster.lock();
                 let offsets = state.groups.get(&self.group);
-                let offsets = partitions.iter().map(|tp| offsets.and_then(|g| g.get(tp)).copied()).collect();
-                Ok(Reply::Group(GroupInfo { members: Vec::new(), offsets }))
+                let offsets = partitions
+                    .iter()
+                    .map(|tp| offsets.and_then(|g| g.get(tp)).copied())
+                    .collect();
+                Ok(Reply::Group(GroupInfo {
+                    members: Vec::new(),
+                    offsets,
+                }))
             }
             Command::InitProducer => {
                 let mut state = cluster.lock();
@@ -376,7 +416,10 @@ impl SimClient {
                 for r in batch.iter() {
                     state.put(&r, &mut ends);
                 }
-                Ok(Reply::Committed(Committed { ends: ends.into_iter().collect(), retried: false }))
+                Ok(Reply::Committed(Committed {
+                    ends: ends.into_iter().collect(),
+                    retried: false,
+                }))
             }
             Command::Open { partition, offset } => {
                 self.open.insert(partition, (offset, false, false));
@@ -431,7 +474,13 @@ impl Broker for SimClient {
             while *position < end && batch.len() < 1 + some as usize {
                 let r = &log[*position as usize];
                 if !r.marker {
-                    batch.push(*position, r.timestamp, r.key.as_deref(), r.value.as_deref(), r.headers.clone());
+                    batch.push(
+                        *position,
+                        r.timestamp,
+                        r.key.as_deref(),
+                        r.value.as_deref(),
+                        r.headers.clone(),
+                    );
                 }
                 *position += 1;
             }

@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::message::{Control, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, Position};
 use crate::broker::Fetched;
@@ -86,6 +87,9 @@ impl Input {
     }
 }
 
+/// The timestamp at a partition's head, and the partition.
+type Head = (Timestamp, u32);
+
 /// A stretch of dispatched records whose numbers and offsets rise together.
 struct Stretch {
     number: u64,
@@ -113,6 +117,26 @@ pub struct Ingest {
     scratch: Vec<u8>,
 }
 
+/// The committed cut that ingest begins at.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    /// By input partition.
+    pub inputs: Vec<InputCut>,
+    /// The watermark that each sub-topology has reached.
+    pub marked: Vec<Watermark>,
+    /// The last tick.
+    pub wall: Timestamp,
+}
+
+/// Bounds of ingest.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long an empty partition with more to come holds the others back.
+    pub max_wait: Duration,
+    /// Bytes of fetched records over all partitions.
+    pub fetch_budget: usize,
+}
+
 /// What one turn of ingest did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dispatched {
@@ -124,26 +148,17 @@ pub struct Dispatched {
 
 impl Ingest {
     /// Begins at a committed cut.
-    pub fn new(
-        plan: &Plan,
-        specs: Vec<InputSpec>,
-        cuts: &[InputCut],
-        marked: Vec<Watermark>,
-        wall: Timestamp,
-        now: u64,
-        max_wait: std::time::Duration,
-        fetch_budget: usize,
-    ) -> Self {
+    pub fn new(plan: &Plan, specs: Vec<InputSpec>, cut: &Cut, limits: Limits, now: u64) -> Self {
         let n_groups = specs.iter().map(|s| s.group as usize + 1).max().unwrap_or(0);
         let mut groups = vec![Vec::new(); n_groups];
         for (i, s) in specs.iter().enumerate() {
             groups[s.group as usize].push(i as u32);
         }
         groups.retain(|g| !g.is_empty());
-        let fetch_bytes = (fetch_budget / specs.len().max(1)).clamp(16 << 10, 1 << 20);
+        let fetch_bytes = (limits.fetch_budget / specs.len().max(1)).clamp(16 << 10, 1 << 20);
         let inputs = specs
             .into_iter()
-            .zip(cuts)
+            .zip(&cut.inputs)
             .enumerate()
             .map(|(i, (spec, cut))| Input {
                 spec,
@@ -169,10 +184,10 @@ impl Ingest {
             pending: lanes.iter().map(empty).collect(),
             lanes,
             next_number: 1,
-            max_wait: max_wait.as_millis() as u64,
+            max_wait: limits.max_wait.as_millis() as u64,
             fetch_bytes,
-            wall,
-            marked,
+            wall: cut.wall,
+            marked: cut.marked.clone(),
             records: 0,
             moved: false,
             journal: Vec::new(),
@@ -251,7 +266,7 @@ impl Ingest {
     ) -> usize {
         let mut taken = 0;
         while taken < turn {
-            let (mut best, mut second): (Option<(Timestamp, u32)>, Option<(Timestamp, u32)>) = (None, None);
+            let (mut best, mut second): (Option<Head>, Option<Head>) = (None, None);
             for &i in &self.groups[g] {
                 let input = &mut self.inputs[i as usize];
                 let Some(t) = input.head(wall) else {

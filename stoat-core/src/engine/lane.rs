@@ -148,7 +148,11 @@ impl Lane {
 
     /// Whether anything here follows the wall clock.
     pub(crate) fn wants_ticks(&mut self) -> bool {
-        let mut wall = self.stateful.iter().flat_map(|s| &s.punctuators).any(|p| p.domain == TimeDomain::Wall);
+        let mut wall = self
+            .stateful
+            .iter()
+            .flat_map(|s| &s.punctuators)
+            .any(|p| p.domain == TimeDomain::Wall);
         each_field(&mut self.nodes, &self.stateful, |_, f| {
             wall |= f.timers().is_some_and(|t| t.domain() == TimeDomain::Wall);
         });

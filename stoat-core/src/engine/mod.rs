@@ -4,13 +4,15 @@ pub mod core;
 pub mod epoch;
 pub mod epoch_record;
 pub mod executor;
+mod inbox;
 pub mod ingest;
 pub mod io;
-mod inbox;
 mod lane;
 pub mod message;
+pub mod net;
 pub mod run;
 pub mod start;
-pub mod net;
 pub mod tag;
 pub mod writer;
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::epoch::{changelog_batch, epoch_batch, merge, store_batches};
 use super::epoch_record::{EpochRecord, InputCut};
-use super::ingest::{Ingest, InputSpec};
+use super::ingest::{Cut, Ingest, InputSpec, Limits};
 use super::io::{Io, Reaction};
 use super::message::{Control, Frozen, LaneNet, NetEvent, Position};
 use super::start::{Known, taken_over};
@@ -64,7 +64,7 @@ struct Pending {
     number: u64,
     cuts: Vec<InputCut>,
     wall: Timestamp,
-    frozen: Vec<Box<Frozen>>,
+    frozen: Vec<Frozen>,
     rows: Vec<(StoreId, Vec<Row>)>,
     record: EpochRecord,
     committed: Option<Committed>,
@@ -180,20 +180,20 @@ impl Run {
         cx.io.fetch(epochs, FOLLOW_FETCH);
         let due = marked.iter().any(|w| *w > Timestamp::MIN);
         let budget = cx.config.memory_budget.as_u64() as usize;
-        let ingest = Ingest::new(
-            plan,
-            specs,
-            &cuts,
+        let limits = Limits {
+            max_wait: cx.config.max_wait,
+            fetch_budget: budget / 4,
+        };
+        let cut = Cut {
+            inputs: cuts,
             marked,
-            record.wall,
-            cx.now,
-            cx.config.max_wait,
-            budget / 4,
-        );
+            wall: record.wall,
+        };
+        let ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
         let committed_offsets = plan
             .inputs
             .iter()
-            .zip(&cuts)
+            .zip(&cut.inputs)
             .map(|(i, c)| (i.partition.clone(), c.next))
             .collect();
         Self {
@@ -280,7 +280,7 @@ impl Run {
         if self.stopping && self.pending.is_none() && self.flushed {
             return Err(End::Stopped);
         }
-        Ok(if busy { Some(cx.now) } else { self.deadline(cx) })
+        Ok(Some(if busy { cx.now } else { self.deadline(cx) }))
     }
 
     // --- events ------------------------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ impl Run {
                 let lanes = self.lanes;
                 let Some(p) = &mut self.pending else { return Ok(()) };
                 if p.epoch == f.epoch {
-                    p.frozen.push(f);
+                    p.frozen.push(*f);
                     if p.frozen.len() == lanes {
                         self.commit(cx);
                     }
@@ -629,7 +629,7 @@ impl Run {
                 stores,
                 watermark,
                 ..
-            } = *f;
+            } = f;
             let at = record
                 .watermarks
                 .entry(plan.subs[lane.sub.0 as usize].name.clone())
@@ -694,7 +694,7 @@ impl Run {
             }
             BrokerErrorKind::Fenced => recover(true, true),
             BrokerErrorKind::Retriable => recover(false, false),
-            BrokerErrorKind::Abort | BrokerErrorKind::Fatal => recover(false, true),
+            BrokerErrorKind::Abort | BrokerErrorKind::Fatal | BrokerErrorKind::OutOfRange => recover(false, true),
             BrokerErrorKind::Refused(_) => Err(End::Fatal(Error::new(
                 ErrorKind::Refused,
                 format!("the broker refused an output of epoch {epoch}: {e}; nothing of that epoch was committed"),
@@ -707,7 +707,6 @@ impl Run {
                 ErrorKind::Topic,
                 format!("not allowed to write ({e}): grant the rights"),
             ))),
-            BrokerErrorKind::OutOfRange => recover(false, true),
         }
     }
 
@@ -772,7 +771,7 @@ impl Run {
     }
 
     /// When to look again though nothing happens.
-    fn deadline(&self, cx: &RunCx<'_>) -> Option<u64> {
+    fn deadline(&self, cx: &RunCx<'_>) -> u64 {
         let c = cx.config;
         let ms = |d: Duration| d.as_millis() as u64;
         let mut at = self.last_commit + ms(c.keep_alive);
@@ -792,6 +791,6 @@ impl Run {
         if let Some(d) = self.ingest.deadline().filter(|d| *d > cx.now) {
             at = at.min(d);
         }
-        Some(at)
+        at
     }
 }

@@ -78,6 +78,13 @@ pub enum Outcome {
     Ready(Box<Known>, RestoreReport),
 }
 
+/// Whose incarnation the newest record bore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Owner {
+    Unread,
+    Seen(Option<String>),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Topics,
@@ -122,13 +129,14 @@ pub struct Start {
     tries: u32,
     seed: u64,
     incarnation: String,
-    first_owner: Option<Option<String>>,
+    /// Who owned the application when this start first looked: `Seen(None)` is nobody.
+    first_owner: Owner,
     topics: BTreeMap<String, TopicInfo>,
     internals: Vec<Option<TopicInfo>>,
     plan: Option<Plan>,
     record: Option<EpochRecord>,
     plan_record: Option<PlanRecord>,
-    epochs_start: NextOffset,
+    epochs_first: NextOffset,
     epochs_end: NextOffset,
     input_bounds: Vec<Bounds>,
     group_offsets: Vec<Option<NextOffset>>,
@@ -199,13 +207,13 @@ impl Start {
             tries: 0,
             seed: seed | 1,
             incarnation: incarnation.to_owned(),
-            first_owner: None,
+            first_owner: Owner::Unread,
             topics: BTreeMap::new(),
             internals: Vec::new(),
             plan: None,
             record: None,
             plan_record: None,
-            epochs_start: 0,
+            epochs_first: 0,
             epochs_end: 0,
             input_bounds: Vec::new(),
             group_offsets: Vec::new(),
@@ -449,7 +457,12 @@ impl Start {
                 self.retry_at = Some(now + 1000);
                 Ok(())
             }
-            (Step::Internals, Reply::Topics(found)) => self.internals_described(cx, found),
+            (Step::Internals, Reply::Topics(found)) => {
+                let missing = found[0].is_none();
+                self.internals = found;
+                self.go(if missing { Step::CreateEpochs } else { Step::Init }, now);
+                Ok(())
+            }
             (Step::CreateEpochs, Reply::Done) => {
                 self.go(Step::Internals, now);
                 Ok(())
@@ -459,7 +472,7 @@ impl Start {
                 Ok(())
             }
             (Step::EpochBounds, Reply::Bounds(b)) => {
-                self.epochs_start = b[0].start;
+                self.epochs_first = b[0].start;
                 self.epochs_end = b[0].end;
                 self.record = None;
                 if !self.recovering {
@@ -474,14 +487,14 @@ impl Start {
                     Step::ReadEpochs {
                         from,
                         end,
-                        start: self.epochs_start,
+                        start: self.epochs_first,
                     },
                     now,
                 );
                 if from >= end {
                     return self.epochs_read(cx);
                 }
-                self.fetch_epochs(cx)
+                Self::fetch_epochs(cx)
             }
             (Step::InputBounds, Reply::Bounds(b)) => {
                 self.input_bounds = b;
@@ -578,13 +591,6 @@ impl Start {
         Ok(())
     }
 
-    fn internals_described(&mut self, cx: &mut StartCx<'_>, found: Vec<Option<TopicInfo>>) -> Result<()> {
-        let missing = found[0].is_none();
-        self.internals = found;
-        self.go(if missing { Step::CreateEpochs } else { Step::Init }, cx.now);
-        Ok(())
-    }
-
     /// All partitions of the changelogs that exist.
     fn changelog_partitions(&self) -> Vec<TopicPartition> {
         if self.recovering || !self.targets.is_empty() {
@@ -610,7 +616,7 @@ impl Start {
 
     // --- the epoch topic ---------------------------------------------------------------------------------------------
 
-    fn fetch_epochs(&self, cx: &mut StartCx<'_>) -> Result<()> {
+    fn fetch_epochs(cx: &mut StartCx<'_>) -> Result<()> {
         let partition = TopicPartition::new(epoch_topic(cx.config.application_id()?), 0);
         cx.io.fetch(partition, RESTORE_FETCH);
         Ok(())
@@ -629,7 +635,7 @@ impl Start {
                 if f.position >= end || f.caught_up {
                     self.epochs_read(cx)
                 } else {
-                    self.fetch_epochs(cx)
+                    Self::fetch_epochs(cx)
                 }
             }
             Step::Restore => self.restored(cx, &f),
@@ -673,9 +679,9 @@ impl Start {
                     return Ok(());
                 }
             }
-            None => self.first_owner = Some(owner),
-            Some(first) if *first != owner => return Err(taken_over(owner.as_deref())),
-            Some(_) => {}
+            Owner::Unread => self.first_owner = Owner::Seen(owner),
+            Owner::Seen(first) if *first != owner => return Err(taken_over(owner.as_deref())),
+            Owner::Seen(_) => {}
         }
         self.go(Step::InputBounds, cx.now);
         Ok(())
@@ -881,7 +887,9 @@ impl Start {
 
     /// A group's copy that is there and different, in words.
     fn differing_copy(&self, cx: &StartCx<'_>, record: &EpochRecord) -> Option<String> {
-        self.first_owner.as_ref()?.as_ref()?;
+        let Owner::Seen(Some(_)) = &self.first_owner else {
+            return None;
+        };
         let inputs = self.plan().inputs.iter().zip(&self.group_offsets);
         let mut differing = inputs.filter_map(|(input, group)| {
             let ours = record.input(&input.partition)?.next;

@@ -15,6 +15,14 @@ pub mod twin;
 
 #[cfg(test)]
 mod tests;
+pub(crate) mod current;
+mod key_value;
+pub(crate) mod keyed;
+pub(crate) mod merge;
+pub(crate) mod overlay;
+
+pub use key_value::KeyValueStore;
+pub use keyed::Keyed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -45,7 +45,10 @@ impl Bytes {
     pub(super) fn share(&self) -> io::Result<Self> {
         Ok(match self {
             // Opened anew: a cloned handle would share the read position.
-            Self::Disk { path, .. } => Self::Disk { file: File::open(path)?, path: path.clone() },
+            Self::Disk { path, .. } => Self::Disk {
+                file: File::open(path)?,
+                path: path.clone(),
+            },
             Self::Memory(all) => Self::Memory(Arc::clone(all)),
         })
     }
@@ -136,7 +139,11 @@ fn state(dir: &Path, what: &str, e: io::Error) -> Error {
 
 /// Makes the directory's entries durable.
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
+    if cfg!(unix) {
+        File::open(dir)?.sync_all()
+    } else {
+        Ok(())
+    }
 }
 
 fn lock(dir: &Path) -> Result<File> {
@@ -153,7 +160,11 @@ fn lock(dir: &Path) -> Result<File> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let who = fs::read_to_string(&owner).unwrap_or_default();
-            let who = if who.trim().is_empty() { "another process".to_owned() } else { who.trim().to_owned() };
+            let who = if who.trim().is_empty() {
+                "another process".to_owned()
+            } else {
+                who.trim().to_owned()
+            };
             return Err(Error::new(
                 ErrorKind::Fenced,
                 format!(
@@ -164,7 +175,10 @@ fn lock(dir: &Path) -> Result<File> {
         }
         Err(TryLockError::Error(e)) => return Err(state(dir, "lock its directory", e)),
     }
-    let program = std::env::args_os().next().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
+    let program = std::env::args_os()
+        .next()
+        .map(|p| p.to_string_lossy().into_owned())
+        .unwrap_or_default();
     fs::write(&owner, format!("process {} ({program})\n", std::process::id()))
         .map_err(|e| state(dir, "write the owner's name", e))?;
     Ok(file)
@@ -274,14 +288,25 @@ impl Journal {
             file.sync_all().map_err(cut)?;
             self.synced = at as u64;
         }
-        self.files.insert(id, JournalFile { name, len: at as u64, bytes: Bytes::Disk { file, path } });
+        self.files.insert(
+            id,
+            JournalFile {
+                name,
+                len: at as u64,
+                bytes: Bytes::Disk { file, path },
+            },
+        );
         self.order.push(id);
         Ok(())
     }
 
     /// Makes the file numbered `number` and appends to it from now on.
     fn create(&mut self, number: u64) -> io::Result<()> {
-        let name = Name { first: number, last: number, generation: 0 };
+        let name = Name {
+            first: number,
+            last: number,
+            generation: 0,
+        };
         let bytes = match &self.dir {
             None => Bytes::Memory(Arc::new(file_header().to_vec())),
             Some(dir) => {
@@ -301,7 +326,14 @@ impl Journal {
         };
         let id = self.next_id;
         self.next_id += 1;
-        self.files.insert(id, JournalFile { name, len: FILE_HEADER as u64, bytes });
+        self.files.insert(
+            id,
+            JournalFile {
+                name,
+                len: FILE_HEADER as u64,
+                bytes,
+            },
+        );
         self.order.push(id);
         self.synced = FILE_HEADER as u64;
         Ok(())
@@ -347,7 +379,10 @@ impl Journal {
             message: format!("a transaction is {bad}: commit more often"),
         })?;
         #[cfg(test)]
-        let limit = self.disk_limit.as_ref().map(|l| l.load(std::sync::atomic::Ordering::SeqCst));
+        let limit = self
+            .disk_limit
+            .as_ref()
+            .map(|l| l.load(std::sync::atomic::Ordering::SeqCst));
         let active = self.active_file();
         let wrote = match &mut active.bytes {
             Bytes::Memory(all) => {
@@ -368,7 +403,11 @@ impl Journal {
         };
         if let Err(e) = wrote {
             let full = matches!(e.kind(), Io::StorageFull | Io::QuotaExceeded);
-            let advice = if full { "make room on its disk; it is tried again" } else { "check the disk" };
+            let advice = if full {
+                "make room on its disk; it is tried again"
+            } else {
+                "check the disk"
+            };
             let message = format!(
                 "the embedded broker cannot append {} bytes to {}: {e} ({advice})",
                 entry.len(),
@@ -391,7 +430,10 @@ impl Journal {
         if let Bytes::Disk { file, path } = &active.bytes {
             file.set_len(active.len).map_err(|e| AppendError {
                 full: false,
-                message: format!("the embedded broker cannot cut a torn append off `{}`: {e}", path.display()),
+                message: format!(
+                    "the embedded broker cannot cut a torn append off `{}`: {e}",
+                    path.display()
+                ),
             })?;
         }
         self.torn = false;
@@ -425,7 +467,10 @@ impl Journal {
     pub(super) fn read(&self, id: FileId, at: u64, buf: &mut [u8]) -> Result<(), String> {
         let file = self.files.get(&id).ok_or("a file of the journal is not open")?;
         file.bytes.read(at, buf).map_err(|e| {
-            format!("the embedded broker cannot read {}, byte {at}: {e}; check the disk", file.bytes.describe())
+            format!(
+                "the embedded broker cannot read {}, byte {at}: {e}; check the disk",
+                file.bytes.describe()
+            )
         })
     }
 
@@ -433,12 +478,21 @@ impl Journal {
     pub(super) fn replace(&mut self, old: &[FileId], new: JournalFile) -> FileId {
         let id = self.next_id;
         self.next_id += 1;
-        let at =
-            self.order.iter().position(|f| *f == old[0]).expect("rewritten files are known until they are replaced");
+        let at = self
+            .order
+            .iter()
+            .position(|f| *f == old[0])
+            .expect("rewritten files are known until they are replaced");
         self.order.splice(at..at + old.len(), [id]);
         self.files.insert(id, new);
         for file in old {
-            let Some(JournalFile { bytes: Bytes::Disk { file, path }, .. }) = self.files.remove(file) else { continue };
+            let Some(JournalFile {
+                bytes: Bytes::Disk { file, path },
+                ..
+            }) = self.files.remove(file)
+            else {
+                continue;
+            };
             drop(file);
             // If it stays, the next open removes it: the new one covers it.
             if let Err(e) = fs::remove_file(&path) {
@@ -462,7 +516,11 @@ fn tidy(dir: &Path) -> Result<Vec<Name>> {
             names.push(parsed);
         }
     }
-    let superseded: Vec<Name> = names.iter().filter(|n| names.iter().any(|other| other.covers(**n))).copied().collect();
+    let superseded: Vec<Name> = names
+        .iter()
+        .filter(|n| names.iter().any(|other| other.covers(**n)))
+        .copied()
+        .collect();
     for name in &superseded {
         fs::remove_file(dir.join(name.file_name())).map_err(|e| state(dir, "remove a rewritten file", e))?;
     }
@@ -488,7 +546,10 @@ fn tidy(dir: &Path) -> Result<Vec<Name>> {
 /// Looks for whole entries from `from` on; the largest `synced` that one of them tells.
 fn valid_behind(all: &[u8], mut from: usize) -> Option<u64> {
     let mut found = None;
-    while let Some(at) = all.get(from..).and_then(|rest| rest.windows(4).position(|w| w == ENTRY_MAGIC)) {
+    while let Some(at) = all
+        .get(from..)
+        .and_then(|rest| rest.windows(4).position(|w| w == ENTRY_MAGIC))
+    {
         let at = from + at;
         from = match unframe(&all[at..]) {
             Some(entry) => {

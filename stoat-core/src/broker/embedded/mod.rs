@@ -66,13 +66,25 @@ pub struct EmbeddedConfig {
 impl EmbeddedConfig {
     /// A durable broker in a directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: Some(dir.into()), ..Self::memory() }
+        Self {
+            dir: Some(dir.into()),
+            ..Self::memory()
+        }
     }
 
     /// A broker in memory: it is gone with its last handle.
     pub fn memory() -> Self {
-        let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
-        Self { dir: None, fsync: Fsync::default(), now: Arc::new(now), file_bytes: 32 << 20 }
+        let now = || {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |d| d.as_millis() as i64)
+        };
+        Self {
+            dir: None,
+            fsync: Fsync::default(),
+            now: Arc::new(now),
+            file_bytes: 32 << 20,
+        }
     }
 }
 
@@ -133,16 +145,24 @@ impl EmbeddedBroker {
     pub fn open(config: EmbeddedConfig) -> Result<Self> {
         let mut state = State::default();
         let never_synced = config.fsync == Fsync::Off;
-        let journal = Journal::open(config.dir.clone(), config.file_bytes, never_synced, &mut |file, at, body| {
-            state.apply(file, at, body)
-        })?;
+        let journal = Journal::open(
+            config.dir.clone(),
+            config.file_bytes,
+            never_synced,
+            &mut |file, at, body| state.apply(file, at, body),
+        )?;
         let (sender, receiver) = mpsc::channel();
         let server = Server::new(config, journal, state, sender.clone());
         let thread = thread::Builder::new()
             .name("stoat-embedded".to_owned())
             .spawn(move || server.run(&receiver))
             .map_err(|e| Error::with_source(ErrorKind::State, "cannot start the embedded broker's thread", e))?;
-        Ok(Self { shared: Arc::new(Shared { sender, thread: Mutex::new(Some(thread)) }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                sender,
+                thread: Mutex::new(Some(thread)),
+            }),
+        })
     }
 
     /// A connection for one application or one plain reader or writer.
@@ -157,7 +177,13 @@ impl EmbeddedBroker {
     /// [`ErrorKind::Topic`]: there is none of this name. [`ErrorKind::State`]: the journal cannot be written.
     pub fn delete_topic(&self, name: &str) -> Result<()> {
         let (reply, answer) = mpsc::sync_channel(1);
-        self.ask(Message::DeleteTopic { name: name.into(), reply }, &answer)?
+        self.ask(
+            Message::DeleteTopic {
+                name: name.into(),
+                reply,
+            },
+            &answer,
+        )?
     }
 
     /// Applies retention and compaction now, as far as there is something to gain, and waits until that is done.
@@ -171,8 +197,12 @@ impl EmbeddedBroker {
     }
 
     fn ask<T>(&self, message: Message, answer: &mpsc::Receiver<T>) -> Result<T> {
-        let gone =
-            || Error::new(ErrorKind::State, "the embedded broker's thread has ended after a failure; open it anew");
+        let gone = || {
+            Error::new(
+                ErrorKind::State,
+                "the embedded broker's thread has ended after a failure; open it anew",
+            )
+        };
         self.shared.sender.send(message).map_err(|_| gone())?;
         answer.recv().map_err(|_| gone())
     }

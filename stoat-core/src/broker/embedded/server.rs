@@ -32,11 +32,26 @@ const BUSY_CHECK: Duration = Duration::from_secs(1);
 
 /// What the thread is told.
 pub(super) enum Message {
-    Connect { id: u64, mailbox: Arc<Mailbox>, config: ClientConfig },
-    Gone { id: u64 },
-    Command { id: u64, op: OpId, command: Command },
-    DeleteTopic { name: Arc<str>, reply: SyncSender<Result<()>> },
-    Maintain { reply: SyncSender<Result<()>> },
+    Connect {
+        id: u64,
+        mailbox: Arc<Mailbox>,
+        config: ClientConfig,
+    },
+    Gone {
+        id: u64,
+    },
+    Command {
+        id: u64,
+        op: OpId,
+        command: Command,
+    },
+    DeleteTopic {
+        name: Arc<str>,
+        reply: SyncSender<Result<()>>,
+    },
+    Maintain {
+        reply: SyncSender<Result<()>>,
+    },
     Stop,
 }
 
@@ -85,7 +100,10 @@ struct Piece {
 }
 
 fn unknown(what: impl std::fmt::Display) -> BrokerError {
-    BrokerError::new(BrokerErrorKind::UnknownTopic, format!("the embedded broker has no {what}"))
+    BrokerError::new(
+        BrokerErrorKind::UnknownTopic,
+        format!("the embedded broker has no {what}"),
+    )
 }
 
 fn fatal(message: impl Into<String>) -> BrokerError {
@@ -151,8 +169,14 @@ impl Server {
     fn take(&mut self, message: Message) {
         match message {
             Message::Connect { id, mailbox, config } => {
-                let client =
-                    Client { mailbox, config, epoch: None, last: None, readers: BTreeMap::new(), out: Vec::new() };
+                let client = Client {
+                    mailbox,
+                    config,
+                    epoch: None,
+                    last: None,
+                    readers: BTreeMap::new(),
+                    out: Vec::new(),
+                };
                 self.clients.insert(id, client);
             }
             Message::Gone { id } => {
@@ -209,7 +233,13 @@ impl Server {
 
     /// Hands out the answers, and the records to those who wait for some.
     fn answer(&mut self) {
-        let Self { clients, state, journal, piece, .. } = self;
+        let Self {
+            clients,
+            state,
+            journal,
+            piece,
+            ..
+        } = self;
         for client in clients.values_mut() {
             let mut gone = Vec::new();
             for (partition, reader) in &mut client.readers {
@@ -222,7 +252,13 @@ impl Server {
                     }
                     Err(error) => {
                         gone.push(partition.clone());
-                        client.out.push((Event::Failed { partition: partition.clone(), error }, false));
+                        client.out.push((
+                            Event::Failed {
+                                partition: partition.clone(),
+                                error,
+                            },
+                            false,
+                        ));
                     }
                 }
             }
@@ -242,7 +278,10 @@ impl Server {
             Command::ListTopics => Ok(Reply::Names(self.state.names.keys().map(ToString::to_string).collect())),
             Command::CreateTopics { topics } => {
                 wrote = true;
-                topics.iter().try_for_each(|t| self.create_topic(t)).map(|()| Reply::Done)
+                topics
+                    .iter()
+                    .try_for_each(|t| self.create_topic(t))
+                    .map(|()| Reply::Done)
             }
             Command::Bounds { partitions } => self.bounds(&partitions).map(Reply::Bounds),
             Command::Group { partitions } => Ok(Reply::Group(self.group(id, &partitions))),
@@ -257,11 +296,17 @@ impl Server {
             Command::CommitAgain => self.commit_again(id).map(Reply::Committed),
             Command::Produce(batch) => {
                 wrote = true;
-                self.produce(std::slice::from_ref(&batch), &places(std::slice::from_ref(&batch))).map(Reply::Committed)
+                self.produce(std::slice::from_ref(&batch), &places(std::slice::from_ref(&batch)))
+                    .map(Reply::Committed)
             }
             Command::Open { partition, offset } => {
                 let topic = self.state.topic(&partition.topic);
-                let reader = Reader { topic, position: offset, end_told: false, asked: None };
+                let reader = Reader {
+                    topic,
+                    position: offset,
+                    end_told: false,
+                    asked: None,
+                };
                 if let Some(client) = self.clients.get_mut(&id) {
                     client.readers.insert(partition, reader);
                 }
@@ -293,13 +338,21 @@ impl Server {
         format::begin_entry(&mut self.entry);
         body(&self.state, &mut self.entry);
         let (file, at) = self.journal.append(&mut self.entry).map_err(|e| {
-            let kind = if e.full { BrokerErrorKind::Retriable } else { BrokerErrorKind::Fatal };
+            let kind = if e.full {
+                BrokerErrorKind::Retriable
+            } else {
+                BrokerErrorKind::Fatal
+            };
             BrokerError::new(kind, e.message)
         })?;
         self.written = true;
-        self.state.apply(file, at, &self.entry[format::ENTRY_HEADER..]).map_err(|bad| {
-            fatal(format!("the embedded broker wrote an entry that it cannot read ({bad}); this is a defect"))
-        })?;
+        self.state
+            .apply(file, at, &self.entry[format::ENTRY_HEADER..])
+            .map_err(|bad| {
+                fatal(format!(
+                    "the embedded broker wrote an entry that it cannot read ({bad}); this is a defect"
+                ))
+            })?;
         if self.entry.capacity() > 4 << 20 {
             self.entry = Vec::new();
         }
@@ -347,19 +400,32 @@ impl Server {
             n => return Err(refused(format!("{n} partitions; 1 to 100000 are possible"))),
         };
         Settings::parse(&new.config).map_err(refused)?;
-        if new.config.len() > 1000 || new.config.iter().any(|(n, v)| n.len().max(v.len()) > usize::from(u16::MAX)) {
+        if new.config.len() > 1000
+            || new
+                .config
+                .iter()
+                .any(|(n, v)| n.len().max(v.len()) > usize::from(u16::MAX))
+        {
             return Err(refused("its settings are too many or too long".into()));
         }
         let now = (self.config.now)();
-        let id = format!("{:016x}{:016x}", RandomState::new().hash_one(now), RandomState::new().hash_one(&new.name));
+        let id = format!(
+            "{:016x}{:016x}",
+            RandomState::new().hash_one(now),
+            RandomState::new().hash_one(&new.name)
+        );
         self.write(|state, out| format::put_created(out, state.next_topic, partitions, &new.name, &id, &new.config))
     }
 
     fn delete_topic(&mut self, name: &str) -> Result<()> {
         let Some(topic) = self.state.topic(name) else {
-            return Err(Error::new(ErrorKind::Topic, format!("there is no topic `{name}` to delete")));
+            return Err(Error::new(
+                ErrorKind::Topic,
+                format!("there is no topic `{name}` to delete"),
+            ));
         };
-        self.write(|_, out| format::put_deleted(out, topic)).map_err(|e| Error::new(ErrorKind::State, e.message))?;
+        self.write(|_, out| format::put_deleted(out, topic))
+            .map_err(|e| Error::new(ErrorKind::State, e.message))?;
         if self.config.fsync == Fsync::Commit {
             self.sync();
         }
@@ -371,23 +437,40 @@ impl Server {
 
     fn bounds(&self, partitions: &[TopicPartition]) -> Result<Vec<Bounds>, BrokerError> {
         let one = |tp: &TopicPartition| {
-            let p = self.state.topic(&tp.topic).and_then(|t| self.state.partition(t, tp.partition));
-            p.map(|p| Bounds { start: p.start, end: p.end }).ok_or_else(|| unknown(format_args!("partition {tp}")))
+            let p = self
+                .state
+                .topic(&tp.topic)
+                .and_then(|t| self.state.partition(t, tp.partition));
+            p.map(|p| Bounds {
+                start: p.start,
+                end: p.end,
+            })
+            .ok_or_else(|| unknown(format_args!("partition {tp}")))
         };
         partitions.iter().map(one).collect()
     }
 
     fn group(&self, id: u64, partitions: &[TopicPartition]) -> GroupInfo {
-        let group =
-            self.clients.get(&id).and_then(|c| c.config.group_id.as_ref()).and_then(|g| self.state.groups.get(g));
+        let group = self
+            .clients
+            .get(&id)
+            .and_then(|c| c.config.group_id.as_ref())
+            .and_then(|g| self.state.groups.get(g));
         let one = |tp: &TopicPartition| group?.get(&(self.state.topic(&tp.topic)?, tp.partition)).copied();
-        GroupInfo { members: Vec::new(), offsets: partitions.iter().map(one).collect() }
+        GroupInfo {
+            members: Vec::new(),
+            offsets: partitions.iter().map(one).collect(),
+        }
     }
 
     fn init_producer(&mut self, id: u64) -> Result<(), BrokerError> {
-        let Some(client) = self.clients.get(&id) else { return Ok(()) };
+        let Some(client) = self.clients.get(&id) else {
+            return Ok(());
+        };
         let Some(transactional_id) = client.config.transactional_id.clone().filter(|t| !t.is_empty()) else {
-            return Err(fatal("this client has no transactional id; give it one to use transactions"));
+            return Err(fatal(
+                "this client has no transactional id; give it one to use transactions",
+            ));
         };
         if transactional_id.len() > usize::from(u16::MAX) {
             return Err(fatal("the transactional id is longer than 65535 bytes"));
@@ -404,10 +487,13 @@ impl Server {
     /// The client's transactional id and epoch, if it is the newest producer.
     fn producer(&self, id: u64) -> Result<(String, i64), BrokerError> {
         let client = self.clients.get(&id);
-        let (Some(transactional_id), Some(epoch)) =
-            (client.and_then(|c| c.config.transactional_id.clone()), client.and_then(|c| c.epoch))
-        else {
-            return Err(fatal("the producer is not initialised; `InitProducer` comes before the first transaction"));
+        let (Some(transactional_id), Some(epoch)) = (
+            client.and_then(|c| c.config.transactional_id.clone()),
+            client.and_then(|c| c.epoch),
+        ) else {
+            return Err(fatal(
+                "the producer is not initialised; `InitProducer` comes before the first transaction",
+            ));
         };
         match self.state.producers.get(&transactional_id) {
             Some(newest) if *newest == epoch => Ok((transactional_id, epoch)),
@@ -444,7 +530,13 @@ impl Server {
         if !chunks.is_empty() || !offsets.is_empty() {
             let time = (self.config.now)();
             let producer = (transactional_id.as_str(), epoch);
-            let parts = CommitParts { kept: false, time, producer, offsets: &offsets, chunks: &chunks };
+            let parts = CommitParts {
+                kept: false,
+                time,
+                producer,
+                offsets: &offsets,
+                chunks: &chunks,
+            };
             self.write(|_, out| format::put_commit(out, &parts))?;
         }
         if let Some(client) = self.clients.get_mut(&id) {
@@ -467,7 +559,13 @@ impl Server {
         let (chunks, ends) = self.chunks(batches, order, false)?;
         if !chunks.is_empty() {
             let time = (self.config.now)();
-            let parts = CommitParts { kept: false, time, producer: ("", 0), offsets: &[], chunks: &chunks };
+            let parts = CommitParts {
+                kept: false,
+                time,
+                producer: ("", 0),
+                offsets: &[],
+                chunks: &chunks,
+            };
             self.write(|_, out| format::put_commit(out, &parts))?;
         }
         Ok(Committed { ends, retried: false })
@@ -482,12 +580,22 @@ impl Server {
             return Ok(Vec::new());
         }
         let Some(group) = group.filter(|g| g.len() <= usize::from(u16::MAX)) else {
-            return Err(fatal("a transaction has offsets, and this client has no group id to commit them for"));
+            return Err(fatal(
+                "a transaction has offsets, and this client has no group id to commit them for",
+            ));
         };
         let one = |(tp, next): &(TopicPartition, NextOffset)| {
-            let topic = self.state.topic(&tp.topic).filter(|t| self.state.partition(*t, tp.partition).is_some());
+            let topic = self
+                .state
+                .topic(&tp.topic)
+                .filter(|t| self.state.partition(*t, tp.partition).is_some());
             let topic = topic.ok_or_else(|| unknown(format_args!("partition {tp} to commit an offset of")))?;
-            Ok(GroupOffset { group, topic, partition: tp.partition, next: *next })
+            Ok(GroupOffset {
+                group,
+                topic,
+                partition: tp.partition,
+                next: *next,
+            })
         };
         offsets.iter().map(one).collect()
     }
@@ -507,13 +615,17 @@ impl Server {
             chunks: Vec<Chunk>,
         }
         let time = (self.config.now)();
-        let tables: Vec<Vec<Option<u32>>> =
-            batches.iter().map(|b| b.topics().iter().map(|t| self.state.topic(t)).collect()).collect();
+        let tables: Vec<Vec<Option<u32>>> = batches
+            .iter()
+            .map(|b| b.topics().iter().map(|t| self.state.topic(t)).collect())
+            .collect();
         let mut parts: Vec<Part> = Vec::new();
         let mut by_partition: FxHashMap<(u32, i32), usize> = FxHashMap::default();
         for &(b, i) in order {
             let Some(batch) = batches.get(b as usize).filter(|batch| (i as usize) < batch.len()) else {
-                return Err(fatal(format!("a transaction's order names record {i} of batch {b}, which is not there")));
+                return Err(fatal(format!(
+                    "a transaction's order names record {i} of batch {b}, which is not there"
+                )));
             };
             let r = batch.get(i as usize);
             let topic =
@@ -526,7 +638,11 @@ impl Server {
                     by_partition.insert((topic, r.partition), parts.len());
                     let t = &self.state.topics[&topic];
                     let chunks = vec![Chunk::new(topic, r.partition, p.end, time)];
-                    parts.push(Part { name: Arc::clone(&t.name), settings: t.settings.clone(), chunks });
+                    parts.push(Part {
+                        name: Arc::clone(&t.name),
+                        settings: t.settings.clone(),
+                        chunks,
+                    });
                     parts.last_mut().expect("just pushed")
                 }
             };
@@ -558,7 +674,13 @@ impl Server {
         let mut chunks = Vec::with_capacity(parts.len());
         for mut part in parts {
             let last = part.chunks.last_mut().expect("a part has a chunk");
-            ends.push((TopicPartition { topic: part.name, partition: last.head.partition }, last.head.next));
+            ends.push((
+                TopicPartition {
+                    topic: part.name,
+                    partition: last.head.partition,
+                },
+                last.head.next,
+            ));
             last.head.next += i64::from(marker);
             chunks.append(&mut part.chunks);
         }
@@ -579,7 +701,8 @@ impl Server {
 /// All records of some batches, batch after batch.
 fn places(batches: &[ProduceBatch]) -> Vec<(u32, u32)> {
     let all = batches.iter().enumerate();
-    all.flat_map(|(b, batch)| (0..batch.len()).map(move |i| (b as u32, i as u32))).collect()
+    all.flat_map(|(b, batch)| (0..batch.len()).map(move |i| (b as u32, i as u32)))
+        .collect()
 }
 
 /// What a reader gets now; `None`: it waits.
@@ -596,7 +719,10 @@ fn fetch(
     if reader.position < p.start || reader.position > p.end {
         return Err(BrokerError::new(
             BrokerErrorKind::OutOfRange,
-            format!("{tp}: offset {} is not in the log, which goes from {} to {}", reader.position, p.start, p.end),
+            format!(
+                "{tp}: offset {} is not in the log, which goes from {} to {}",
+                reader.position, p.start, p.end
+            ),
         ));
     }
     if reader.position == p.end && reader.end_told {
@@ -608,7 +734,10 @@ fn fetch(
     'chunks: for place in p.chunks.iter().skip(first) {
         let bad = |what: &str| {
             let file = journal.file(place.file).map(|f| f.bytes.describe()).unwrap_or_default();
-            fatal(format!("{tp}: {file}, byte {}: {what}. Restore the directory from a copy", place.at))
+            fatal(format!(
+                "{tp}: {file}, byte {}: {what}. Restore the directory from a copy",
+                place.at
+            ))
         };
         if piece.place != Some((place.file, place.at)) {
             piece.place = None;
@@ -638,5 +767,10 @@ fn fetch(
     }
     reader.position = position;
     reader.end_told = position == p.end;
-    Ok(Some(Fetched { partition: tp.clone(), batch, position, caught_up: reader.end_told }))
+    Ok(Some(Fetched {
+        partition: tp.clone(),
+        batch,
+        position,
+        caught_up: reader.end_told,
+    }))
 }

@@ -87,18 +87,17 @@ fn ingest(partitions: u32, idleness: u64) -> Ingest {
         next: 0,
         watermark: Timestamp::MIN,
     };
-    let cuts = vec![cut; partitions as usize];
+    let cut = Cut {
+        inputs: vec![cut; partitions as usize],
+        marked: vec![Timestamp::MIN],
+        wall: Timestamp(0),
+    };
+    let limits = Limits {
+        max_wait: Duration::from_millis(100),
+        fetch_budget: 1 << 20,
+    };
     let specs = (0..partitions).map(spec).collect();
-    Ingest::new(
-        &plan,
-        specs,
-        &cuts,
-        vec![Timestamp::MIN],
-        Timestamp(0),
-        0,
-        Duration::from_millis(100),
-        1 << 20,
-    )
+    Ingest::new(&plan, specs, &cut, limits, 0)
 }
 
 fn fetched(partition: u32, first: Offset, times: &[i64], caught_up: bool) -> Fetched {
