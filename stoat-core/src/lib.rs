@@ -28,3 +28,5 @@ pub mod topology;
 pub mod __private;
 
 pub use error::{Error, ErrorKind, Result};
+pub use stoat_derive::Key;
+pub use stoat_macros::{handlers, processor, sink, source, topology};
