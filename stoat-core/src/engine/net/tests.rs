@@ -1,1 +1,1 @@
-//! Measurements; see the binaries.
+
