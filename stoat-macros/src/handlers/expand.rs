@@ -69,8 +69,8 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
     });
     let over_checks = h.punctuators.iter().filter_map(|p| {
         let (cfgs, field) = (&p.handler.cfgs, p.over.as_ref()?);
-        let check = quote_spanned!(field.span()=> #krate::__private::has_keys(&self.#field));
-        Some(quote!(#(#cfgs)* #check;))
+        let check = quote_spanned!(field.span()=> &self.#field);
+        Some(quote!(#(#cfgs)* let _ = #check;))
     });
     let punctuators = punctuators(h, &context);
     let used = if h.timers.is_empty() {
@@ -90,7 +90,7 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
                 #(#over_checks)*
                 #(#arms)*
                 #used
-                #krate::__private::no_timer::<Self>(field)
+                #krate::__private::no_handler::<Self>(field)
             }
             #punctuators
         }
@@ -146,7 +146,7 @@ fn punctuators(h: &Handlers, context: &TokenStream) -> TokenStream {
         fn punctuate(&mut self, which: usize, cx: &mut #context) -> #krate::Result<()> {
             let nth = 0_usize;
             #(#arms)*
-            #krate::__private::no_punctuator::<Self>(which)
+            #krate::__private::no_handler::<Self>(which)
         }
     }
 }
@@ -154,7 +154,7 @@ fn punctuators(h: &Handlers, context: &TokenStream) -> TokenStream {
 /// The place of a field in `Processor::FIELDS`.
 fn index(krate: &TokenStream, field: &Ident) -> TokenStream {
     let name = plain(field);
-    quote!(const { #krate::__private::field_index(<Self as #krate::processor::Processor>::FIELDS, #name) })
+    quote!(const { #krate::__private::index(<Self as #krate::processor::Processor>::FIELDS, #name) })
 }
 
 /// Calls a handler: each argument is given with its type spelt out, so that a wrong one has our message on the user's

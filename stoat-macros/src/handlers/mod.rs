@@ -26,7 +26,6 @@ pub(crate) struct Handlers {
 /// A method that the engine calls.
 pub(crate) struct Handler {
     ident: Ident,
-    is_async: bool,
     cfgs: Vec<Attribute>,
     /// The types after `&mut self`.
     args: Vec<Type>,

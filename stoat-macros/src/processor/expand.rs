@@ -10,7 +10,7 @@ use super::{Field, Output, Processor, Role};
 
 /// ```ignore
 /// impl Processor for Sessionize { /* types, NAME, FIELDS, visit_fields */ }
-/// impl<L> FitsLane<UserId, L> for Sessionize where Self: Handlers, L: FitsField<Self, Keyed<Session>>, .. {}
+/// impl<K, L> FitsLane<K, L> for Sessionize where L: FitsField<Self, Keyed<Session>>, .. {}
 /// impl Sessionize { fn init(/* unmarked fields */) -> Init<Self> { .. } }
 /// impl Unconfigured for Sessionize { .. }          // where no field is unmarked
 /// const _: () = timer_has_handler(..);             // one per timer
@@ -115,12 +115,14 @@ fn fits_lane(p: &Processor) -> TokenStream {
                 .push(syn::parse_quote_spanned!(ty.span()=> __L: #krate::topology::lane_state::FitsField<Self, #ty>));
         }
     }
-    generics.params.push(lane);
+    // Generic over the key: a wrong one is then one error, that of the stream.
+    let (key, lane): (GenericParam, GenericParam) = (parse_quote!(__K), parse_quote!(__L));
+    generics.params.extend([key, lane]);
     let (generics, _, bounds) = generics.split_for_impl();
     let (_, args, _) = p.item.generics.split_for_impl();
     quote! {
         #[automatically_derived]
-        impl #generics #krate::processor::FitsLane<#key, __L> for #name #args #bounds {}
+        impl #generics #krate::processor::FitsLane<__K, __L> for #name #args #bounds {}
     }
 }
 
@@ -211,7 +213,10 @@ fn check(p: &Processor, f: &Field) -> TokenStream {
         name = plain(&p.item.ident)
     );
     quote_spanned! {f.ident.span()=>
-        #krate::__private::timer_has_handler(<Self as #krate::processor::Handlers>::ON_TIMER, #field, #advice)
+        ::core::assert!(
+            #krate::__private::contains(<Self as #krate::processor::Handlers>::ON_TIMER, #field),
+            #advice
+        )
     }
 }
 

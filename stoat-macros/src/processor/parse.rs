@@ -167,7 +167,7 @@ fn owned(
     let known: &[&str] = match role {
         "state" => &["codec", "name"],
         "timer" => &["clock", "foreign", "name", "codec"],
-        _ => &["name"],
+        _ => &["codec", "name"],
     };
     let args = attr_args(role, attr, known, errors);
     let name = args.string("name", errors).map_or_else(|| plain(ident), |n| n.value());
@@ -213,6 +213,8 @@ fn owned(
         _ => {
             if !last_name(ty).is_some_and(|n| STORES.contains(&&*n)) {
                 errors.on(&*ty, "a `#[store]` field is a `KeyValueStore<K, V>`");
+            } else {
+                complete(ty, codec.as_ref(), 2, errors);
             }
             Role::Store { name }
         }

@@ -8,9 +8,9 @@ fn pipeline(t: &mut Topology) {
     let limit = if cfg!(debug_assertions) { 10 } else { 1_000 };
     let events = t.source::<Events>();
     let [small, large] = events.filter(|r| r.value.count > 0).fan_out();
-    let small = small.filter(move |r| r.value.count < limit).process::<Sessionize>();
+    let sessions = small.filter(move |r| r.value.count < limit).process::<Sessionize>();
     let changed = large.map_values(|e| Session { count: e.count });
-    let both = small.merge(changed);
+    let both = sessions.merge(changed);
     both.sink::<Sessions>();
 }
 
