@@ -8,10 +8,20 @@ pub mod engine;
 pub mod error;
 pub mod hash;
 pub mod id;
+pub mod key;
 pub mod operator;
+pub mod prelude;
+pub mod processor;
 pub mod record;
+pub mod sink;
+pub mod source;
 pub mod store;
 pub mod time;
+pub mod timer;
 pub mod topology;
+
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;
 
 pub use error::{Error, ErrorKind, Result};

@@ -3,6 +3,15 @@
 //! A store is written only by [`ByteStore::apply`], one atomic batch per epoch, each with the stamp that says what the
 //! store then holds. What survives a crash is the state of *some* applied batch; the changelog's tail does the rest.
 
+pub(crate) mod current;
+mod key_value;
+pub(crate) mod keyed;
+pub(crate) mod merge;
+pub(crate) mod overlay;
+
+pub use key_value::KeyValueStore;
+pub use keyed::Keyed;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
