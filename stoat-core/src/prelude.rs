@@ -15,3 +15,6 @@ pub use crate::store::{KeyValueStore, Keyed};
 pub use crate::time::{Timestamp, WatermarkStrategy};
 pub use crate::timer::{Timer, Timers};
 pub use crate::topology::{Branch, Stream, Table, Topology};
+
+pub use stoat_derive::Key;
+pub use stoat_macros::{handlers, processor, sink, source, topology};
