@@ -1,7 +1,7 @@
 //! What `#[processor]` generates.
 
-use proc_macro2::TokenStream;
-use quote::{ToTokens, quote, quote_spanned};
+use proc_macro2::{Ident, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use stoat_macro_support::plain;
 use syn::spanned::Spanned;
 use syn::{GenericParam, Type, parse_quote};
@@ -99,13 +99,11 @@ fn processor(p: &Processor) -> TokenStream {
 fn fits_lane(p: &Processor) -> TokenStream {
     let krate = &p.krate;
     let name = &p.item.ident;
-    let Some((key, _)) = &p.input else {
-        return TokenStream::new();
-    };
     let mut generics = p.item.generics.clone();
-    let lane: GenericParam = parse_quote!(__L);
     let clause = generics.make_where_clause();
-    clause.predicates.push(parse_quote!(Self: #krate::processor::Handlers));
+    if !p.item.generics.params.is_empty() {
+        clause.predicates.push(parse_quote!(Self: #krate::processor::Handlers));
+    }
     for f in owned(p) {
         let ty = &f.ty;
         // A field under `#[cfg(..)]` may not be there; its bound holds for nothing worse than its type.
@@ -145,15 +143,15 @@ fn init(p: &Processor) -> TokenStream {
             Role::Local(Some(e)) => quote!(#(#cfgs)* #ident: #e),
             _ if counts => quote! {
                 #(#cfgs)* #ident: {
-                    let field = #krate::processor::FieldBuild::field::<#ty>(build, next);
-                    next += 1;
+                    let field = #krate::processor::FieldBuild::field::<#ty>(__build, __next);
+                    __next += 1;
                     field
                 }
             },
             _ => {
                 let i = index;
                 index += 1;
-                quote!(#(#cfgs)* #ident: #krate::processor::FieldBuild::field::<#ty>(build, #i))
+                quote!(#(#cfgs)* #ident: #krate::processor::FieldBuild::field::<#ty>(__build, #i))
             }
         }
     });
@@ -163,9 +161,9 @@ fn init(p: &Processor) -> TokenStream {
     } else {
         quote!(Self { #(#made),* })
     };
-    let next = counts.then(|| quote!(let mut next = 0_usize;));
+    let next = counts.then(|| quote!(let mut __next = 0_usize;));
     let build = if owned(p).next().is_some() {
-        quote!(build)
+        quote!(__build)
     } else {
         quote!(_)
     };
@@ -203,7 +201,7 @@ fn init(p: &Processor) -> TokenStream {
 }
 
 /// The call that checks one timer, in a constant.
-fn check(p: &Processor, f: &Field) -> TokenStream {
+fn check(p: &Processor, f: &Field, owner: &Ident) -> TokenStream {
     let krate = &p.krate;
     let field = plain(&f.ident);
     let key = p.input.as_ref().map(|(k, _)| tidy(k)).unwrap_or_default();
@@ -214,7 +212,7 @@ fn check(p: &Processor, f: &Field) -> TokenStream {
     );
     quote_spanned! {f.ident.span()=>
         ::core::assert!(
-            #krate::__private::contains(<Self as #krate::processor::Handlers>::ON_TIMER, #field),
+            #krate::__private::contains(<#owner as #krate::processor::Handlers>::ON_TIMER, #field),
             #advice
         )
     }
@@ -231,9 +229,8 @@ fn handled(p: &Processor) -> TokenStream {
     }
     let name = &p.item.ident;
     let checks = timers(p).map(|f| {
-        let (cfgs, check) = (&f.cfgs, check(p, f));
-        let call = replace_self(&check, name);
-        quote_spanned!(f.ident.span()=> #(#cfgs)* const _: () = #call;)
+        let (cfgs, check) = (&f.cfgs, check(p, f, name));
+        quote_spanned!(f.ident.span()=> #(#cfgs)* const _: () = #check;)
     });
     quote!(#(#checks)*)
 }
@@ -244,25 +241,10 @@ fn generic_checks(p: &Processor) -> TokenStream {
         return TokenStream::new();
     }
     let checks = timers(p).map(|f| {
-        let (cfgs, check) = (&f.cfgs, check(p, f));
+        let (cfgs, check) = (&f.cfgs, check(p, f, &format_ident!("Self")));
         quote!(#(#cfgs)* const { #check };)
     });
     quote!(#(#checks)*)
-}
-
-fn replace_self(tokens: &TokenStream, name: &proc_macro2::Ident) -> TokenStream {
-    tokens
-        .clone()
-        .into_iter()
-        .map(|t| match t {
-            proc_macro2::TokenTree::Ident(i) if i == "Self" => {
-                let mut name = name.clone();
-                name.set_span(i.span());
-                proc_macro2::TokenTree::Ident(name)
-            }
-            t => t,
-        })
-        .collect()
 }
 
 fn tidy(ty: &Type) -> String {
