@@ -4,11 +4,14 @@
 //! [`Graph`](graph::Graph) of it. Nothing here runs records.
 
 mod builder;
+mod describe;
 pub mod graph;
 mod grouped;
 pub mod lane_state;
 mod stream;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use builder::{StaticGraph, StaticNode, Topology, TopologyFn};
 pub use grouped::Grouped;
