@@ -7,7 +7,7 @@ mod harness;
 
 use stoat_core::prelude::*;
 
-const IDLE: Duration = Duration::from_secs(1800);
+const IDLE: Duration = Duration::from_mins(30);
 
 // #[derive(Key, ..)] #[key(codec = Utf8)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -4,6 +4,7 @@
     dead_code,
     unreachable_pub,
     missing_docs,
+    unused_macros,
     missing_debug_implementations,
     reason = "part of unit tests and of integration tests, none of which uses all of it"
 )]
@@ -464,11 +465,10 @@ macro_rules! processor {
         impl stoat_core::processor::Unconfigured for $name {
             fn init() -> stoat_core::processor::Init<Self> {
                 stoat_core::processor::Init::new(|build| {
-                    let mut next = 0..;
-                    #[allow(unused_variables)]
-                    let build = build;
-                    let _ = &mut next;
-                    $name { $($field: build.field(next.next().unwrap())),* }
+                    let mut next = 0_usize..;
+                    let mut index = || next.next().unwrap();
+                    let _ = (&build, &mut index);
+                    $name { $($field: build.field(index())),* }
                 })
             }
         }

@@ -15,7 +15,7 @@ mod tests;
 
 pub use builder::{StaticGraph, StaticNode, Topology, TopologyFn};
 pub use grouped::Grouped;
-pub use stream::{Bind, Stream, bind_each};
+pub use stream::{Bind, Processed, Stream, bind_each};
 pub use table::Table;
 
 pub use crate::operator::fan_out::Branch;
