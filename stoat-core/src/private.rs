@@ -297,10 +297,23 @@ pub trait Unknown {
 }
 impl<T> Unknown for Probe<T> {}
 
+/// Whether a timer has a handler; also where some handler names no timer, which is another error and probably the cause.
+pub const fn handled(on_timer: &[&str], fields: &[FieldDecl], timer: &str) -> bool {
+    let mut i = 0;
+    while i < on_timer.len() {
+        if same(on_timer[i], timer) || index(fields, on_timer[i]) == usize::MAX {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
 /// Refuses a topic that an earlier source reads, while the program is compiled.
 ///
 /// # Panics
 /// With the words of the mistake.
+#[track_caller]
 pub const fn one_source_per_topic(earlier: &[Option<SourceFacts>], this: Option<SourceFacts>) {
     let Some(b) = this else { return };
     let mut i = 0;
@@ -329,6 +342,7 @@ pub const fn one_source_per_topic(earlier: &[Option<SourceFacts>], this: Option<
 ///
 /// # Panics
 /// With the words of the mistake.
+#[track_caller]
 pub const fn one_store_per_name(earlier: &[Option<StoreFacts>], this: Option<StoreFacts>) {
     let Some(b) = this else { return };
     let mut i = 0;

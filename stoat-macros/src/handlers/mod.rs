@@ -20,6 +20,8 @@ pub(crate) struct Handlers {
     /// `#[process]`; `None`: there is an error.
     process: Option<Handler>,
     timers: Vec<OnTimer>,
+    /// Timers whose handler has an error: they count as handled.
+    faulty: Vec<String>,
     punctuators: Vec<Punctuate>,
 }
 

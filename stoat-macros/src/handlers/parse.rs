@@ -29,6 +29,7 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
         krate,
         process: None,
         timers: Vec::new(),
+        faulty: Vec::new(),
         punctuators: Vec::new(),
         item: item.clone(),
     };
@@ -129,7 +130,10 @@ fn method(
                 errors.on(attr, "`#[on_timer]` names one timer field: write `#[on_timer(idle)]`");
                 return;
             };
-            let Some(handler) = handler else { return };
+            let Some(handler) = handler else {
+                all.faulty.push(plain(&field));
+                return;
+            };
             match all.timers.iter().find(|t| plain(&t.field) == plain(&field)) {
                 Some(first) => errors.on(
                     &handler.ident,
@@ -222,6 +226,11 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
         ReturnType::Default => None,
         ReturnType::Type(_, t) => Some((**t).clone()),
     };
+    for arg in &mut f.sig.inputs {
+        if let FnArg::Typed(t) = arg {
+            t.attrs.push(parse_quote!(#[allow(unused_variables)]));
+        }
+    }
     let mut faults = Vec::new();
     if let Some(a) = &f.sig.asyncness {
         errors.on(
@@ -252,11 +261,6 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
             format!("`{name}` must {}; expected `{expected}`", faults.join(", and ")),
         );
         return None;
-    }
-    for arg in &mut f.sig.inputs {
-        if let FnArg::Typed(t) = arg {
-            t.attrs.push(parse_quote!(#[allow(unused_variables)]));
-        }
     }
     Some(Handler {
         ident: f.sig.ident.clone(),

@@ -2,11 +2,11 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use stoat_macro_support::plain;
+use stoat_macro_support::{at, plain};
 use syn::spanned::Spanned;
 use syn::{GenericParam, Type, parse_quote};
 
-use super::{Field, Output, Processor, Role};
+use super::{Field, Input, Output, Processor, Role};
 
 /// ```ignore
 /// impl Processor for Sessionize { /* types, NAME, FIELDS, visit_fields */ }
@@ -16,9 +16,6 @@ use super::{Field, Output, Processor, Role};
 /// const _: () = timer_has_handler(..);             // one per timer
 /// ```
 pub(super) fn expand(p: &Processor) -> TokenStream {
-    if p.input.is_none() {
-        return TokenStream::new();
-    }
     let (processor, fits, init, handled) = (processor(p), fits_lane(p), init(p), handled(p));
     quote! {
         #processor
@@ -37,8 +34,11 @@ fn processor(p: &Processor) -> TokenStream {
     let krate = &p.krate;
     let (name, shown) = (&p.item.ident, plain(&p.item.ident));
     let (generics, args, bounds) = p.item.generics.split_for_impl();
-    let Some((key, value)) = &p.input else {
-        return TokenStream::new();
+    let in_key = quote!(<Self as #krate::processor::Processor>::InKey);
+    let (key, value) = match &p.input {
+        Input::Types(t) => (t.0.to_token_stream(), t.1.to_token_stream()),
+        Input::Error(e) if e.is_empty() => (quote!(()), in_key),
+        Input::Error(e) => (e.clone(), in_key),
     };
     let (out_key, out_value, mode) = match &p.output {
         Output::None => (
@@ -67,7 +67,8 @@ fn processor(p: &Processor) -> TokenStream {
         } else {
             quote!(Event)
         };
-        let of = quote_spanned!(ty.span()=> #krate::processor::FieldDecl::of::<#ty>);
+        let of = at(&quote!(#krate::processor::FieldDecl::of), ty.span());
+        let of = quote_spanned!(ty.span()=> #of::<#ty>);
         quote! {
             #(#cfgs)*
             #of(#field, #krate::processor::FieldOptions { name: #named, clock: #krate::time::TimeDomain::#clock })
@@ -75,7 +76,8 @@ fn processor(p: &Processor) -> TokenStream {
     });
     let visits = owned(p).map(|f| {
         let (cfgs, ty, ident) = (&f.cfgs, &f.ty, &f.ident);
-        let visit = quote_spanned!(ty.span()=> #krate::processor::FieldVisitor::<Self>::visit::<#ty>);
+        let visit = at(&quote!(#krate::processor::FieldVisitor::<Self>::visit), ty.span());
+        let visit = quote_spanned!(ty.span()=> #visit::<#ty>);
         quote! { #(#cfgs)* #visit(visitor, &mut self.#ident); }
     });
     let visitor = owned(p).next().map_or_else(|| quote!(_), |_| quote!(visitor));
@@ -173,8 +175,19 @@ fn init(p: &Processor) -> TokenStream {
     } else {
         "Makes one lane's instance, with the values of its fields in their order."
     };
-    let unconfigured = config.is_empty().then(|| {
+    // Without configuration, or where `#[cfg(..)]` takes all of it away.
+    let gone = config.iter().map(|f| {
+        let conditions = f
+            .cfgs
+            .iter()
+            .filter_map(|c| c.meta.require_list().ok())
+            .map(|l| &l.tokens);
+        quote!(not(all(#(#conditions),*)))
+    });
+    let gone = (!config.is_empty()).then(|| quote!(#[cfg(all(#(#gone),*))]));
+    let unconfigured = config.iter().all(|f| !f.cfgs.is_empty()).then(|| {
         quote! {
+            #gone
             #[automatically_derived]
             impl #generics #krate::processor::Unconfigured for #name #args #bounds {
                 fn init() -> #krate::processor::Init<Self> {
@@ -204,7 +217,10 @@ fn init(p: &Processor) -> TokenStream {
 fn check(p: &Processor, f: &Field, owner: &Ident) -> TokenStream {
     let krate = &p.krate;
     let field = plain(&f.ident);
-    let key = p.input.as_ref().map(|(k, _)| tidy(k)).unwrap_or_default();
+    let key = match &p.input {
+        Input::Types(t) => tidy(&t.0),
+        Input::Error(_) => "K".to_owned(),
+    };
     let advice = format!(
         "timer `{field}` of `{name}` has no handler: add `#[on_timer({field})] fn on_{field}(&mut self, fired: Fired<{key}>, cx: &mut \
          Context<Self>) -> Result<()>` to `#[handlers] impl {name}`",
@@ -212,7 +228,11 @@ fn check(p: &Processor, f: &Field, owner: &Ident) -> TokenStream {
     );
     quote_spanned! {f.ident.span()=>
         ::core::assert!(
-            #krate::__private::contains(<#owner as #krate::processor::Handlers>::ON_TIMER, #field),
+            #krate::__private::handled(
+                <#owner as #krate::processor::Handlers>::ON_TIMER,
+                <#owner as #krate::processor::Processor>::FIELDS,
+                #field,
+            ),
             #advice
         )
     }

@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use stoat_macro_support::plain;
+use stoat_macro_support::{at, plain};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, Stmt, Type, parse_quote, parse_quote_spanned};
@@ -93,7 +93,8 @@ fn rewrite(t: &mut Topology) {
             (Edit::Bind(ident), Stmt::Local(local)) => {
                 if let Some(init) = &mut local.init {
                     let (expr, name) = (&init.expr, plain(ident));
-                    *init.expr = parse_quote_spanned!(expr.span()=> #krate::__private::bind(#expr, #name));
+                    let bind = at(&quote!(#krate::__private::bind), expr.span());
+                    *init.expr = parse_quote_spanned!(expr.span()=> #bind(#expr, #name));
                 }
             }
             (Edit::BindEach(idents), Stmt::Local(local)) => {
@@ -104,7 +105,8 @@ fn rewrite(t: &mut Topology) {
                 }
             }
             (Edit::Ended(span), Stmt::Expr(expr, _)) => {
-                *expr = parse_quote_spanned!(*span=> #krate::__private::ended(#expr));
+                let ended = at(&quote!(#krate::__private::ended), *span);
+                *expr = parse_quote_spanned!(*span=> #ended(#expr));
             }
             _ => {}
         }
@@ -152,8 +154,9 @@ fn checks(t: &Topology) -> Vec<Stmt> {
             .map(|i| {
                 let (ty, earlier) = (types[i], &types[..i]);
                 let others = earlier.iter().map(|e| quote!(#krate::__private::Probe::<#e>::#probe));
+                let check = at(&quote!(#krate::__private::#check), ty.span());
                 let call = quote_spanned! {ty.span()=>
-                    #krate::__private::#check(&[#(#others),*], #krate::__private::Probe::<#ty>::#probe)
+                    #check(&[#(#others),*], #krate::__private::Probe::<#ty>::#probe)
                 };
                 parse_quote_spanned! {ty.span()=>
                     const _: () = {

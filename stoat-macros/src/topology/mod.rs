@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 use stoat_macro_support::{Args, Errors, krate};
-use syn::{FnArg, ItemFn, Pat, ReturnType, Type};
+use syn::{FnArg, ItemFn, Pat, ReturnType, Type, parse_quote};
 
 /// What was read.
 pub(crate) struct Topology {
@@ -87,9 +87,12 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let args = Args::read("topology", args, &["crate"], &mut errors);
     let krate = krate(&args, &mut errors);
     let Some(builder) = signature(&parsed, &mut errors) else {
-        return quote!(#parsed #errors);
+        return quote!(#[allow(unused_variables)] #parsed #errors);
     };
-    let topology = read::read(parsed, krate, &builder, &mut errors);
+    let mut topology = read::read(parsed, krate, &builder, &mut errors);
+    if !errors.is_empty() {
+        topology.item.attrs.push(parse_quote!(#[allow(unused_variables)]));
+    }
     let code = expand::expand(topology);
     quote!(#code #errors)
 }
