@@ -4,6 +4,8 @@ mod endpoint;
 mod handlers;
 mod main_fn;
 mod processor;
+#[cfg(test)]
+mod snapshot;
 mod topology;
 
 use proc_macro::TokenStream;

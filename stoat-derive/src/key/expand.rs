@@ -66,7 +66,7 @@ fn wrap(key: &Key, codec: &TokenStream, more: &TokenStream, bound_fields: bool) 
             quote_spanned!(ty.span()=> #check::<#ty>();)
         });
     let checks: TokenStream = checks.collect();
-    let checks = (!checks.is_empty()).then(|| quote!(const _: fn() = || { #checks };));
+    let checks = (!checks.is_empty()).then(|| quote!(#[allow(unused_qualifications)] const _: fn() = || { #checks };));
     if bound_fields && is_generic {
         let clause = field_generics.make_where_clause();
         for field in key.fields() {

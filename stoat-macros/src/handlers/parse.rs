@@ -231,6 +231,15 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
             t.attrs.push(parse_quote!(#[allow(unused_variables)]));
         }
     }
+    // A handler's shape is given; what it does not need of it is no fault of its author.
+    f.attrs.push(parse_quote! {
+        #[allow(
+            clippy::needless_pass_by_value,
+            clippy::needless_pass_by_ref_mut,
+            clippy::unused_self,
+            clippy::unnecessary_wraps
+        )]
+    });
     let mut faults = Vec::new();
     if let Some(a) = &f.sig.asyncness {
         errors.on(
