@@ -1,6 +1,8 @@
 //! The network of lanes: built from the graph, driven by a seeded scheduler or by tokio.
 
 mod deterministic;
+#[cfg(any(test, feature = "testing"))]
+pub mod recording;
 #[cfg(test)]
 mod tests;
 mod tokio;
