@@ -13,6 +13,7 @@
 //! offsets); time-based retention counts from the later of a record's timestamp and its commit, so that old
 //! timestamps do not make a new record vanish.
 
+mod clean;
 mod client;
 mod format;
 mod journal;
@@ -61,6 +62,9 @@ pub struct EmbeddedConfig {
     pub now: WallClock,
     /// The size of a journal file in bytes, default 32 MiB; a transaction that is larger makes a larger file.
     pub file_bytes: u64,
+    /// So many bytes of each entry reach the disk, then it is full.
+    #[cfg(test)]
+    disk_limit: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
 
 impl EmbeddedConfig {
@@ -72,7 +76,14 @@ impl EmbeddedConfig {
     /// A broker in memory: it is gone with its last handle.
     pub fn memory() -> Self {
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
-        Self { dir: None, fsync: Fsync::default(), now: Arc::new(now), file_bytes: 32 << 20 }
+        Self {
+            dir: None,
+            fsync: Fsync::default(),
+            now: Arc::new(now),
+            file_bytes: 32 << 20,
+            #[cfg(test)]
+            disk_limit: None,
+        }
     }
 }
 
@@ -133,9 +144,14 @@ impl EmbeddedBroker {
     pub fn open(config: EmbeddedConfig) -> Result<Self> {
         let mut state = State::default();
         let never_synced = config.fsync == Fsync::Off;
-        let journal = Journal::open(config.dir.clone(), config.file_bytes, never_synced, &mut |file, at, body| {
+        #[cfg_attr(not(test), expect(unused_mut, reason = "tests limit the disk"))]
+        let mut journal = Journal::open(config.dir.clone(), config.file_bytes, never_synced, &mut |file, at, body| {
             state.apply(file, at, body)
         })?;
+        #[cfg(test)]
+        {
+            journal.disk_limit.clone_from(&config.disk_limit);
+        }
         let (sender, receiver) = mpsc::channel();
         let server = Server::new(config, journal, state, sender.clone());
         let thread = thread::Builder::new()

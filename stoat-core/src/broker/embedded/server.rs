@@ -1,13 +1,17 @@
 //! The broker's thread: carries out commands in batches, syncs once per batch, then tells what happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
+use super::clean::{self, Facts, Input, Plan, Rewritten};
 use super::client::{ClientConfig, Mailbox};
 use super::format::{self, Chunk, ChunkReader, CommitParts, GroupOffset};
 use super::journal::{FileId, Journal};
@@ -29,14 +33,38 @@ const BATCH: usize = 1024;
 const IDLE_CHECK: Duration = Duration::from_secs(300);
 /// How often at most it is looked at while somebody writes.
 const BUSY_CHECK: Duration = Duration::from_secs(1);
+/// How long rewriting rests after it failed.
+const CLEAN_PAUSE: Duration = Duration::from_secs(60);
 
 /// What the thread is told.
 pub(super) enum Message {
-    Connect { id: u64, mailbox: Arc<Mailbox>, config: ClientConfig },
-    Gone { id: u64 },
-    Command { id: u64, op: OpId, command: Command },
-    DeleteTopic { name: Arc<str>, reply: SyncSender<Result<()>> },
-    Maintain { reply: SyncSender<Result<()>> },
+    Connect {
+        id: u64,
+        mailbox: Arc<Mailbox>,
+        config: ClientConfig,
+    },
+    Gone {
+        id: u64,
+    },
+    Command {
+        id: u64,
+        op: OpId,
+        command: Command,
+    },
+    DeleteTopic {
+        name: Arc<str>,
+        reply: SyncSender<Result<()>>,
+    },
+    Maintain {
+        reply: SyncSender<Result<()>>,
+    },
+    /// From the rewriting thread: a file is in its place.
+    Rewritten(Box<Rewritten>),
+    /// From the rewriting thread: it has ended; the files that it looked at.
+    Cleaned {
+        compact: bool,
+        result: Result<Vec<FileId>, String>,
+    },
     Stop,
 }
 
@@ -76,6 +104,19 @@ pub(super) struct Server {
     written: bool,
     /// Why nothing can be written any more.
     broken: Option<String>,
+    sender: Sender<Message>,
+    cleaner: Option<Cleaner>,
+    clean_after: Option<Instant>,
+    /// Files with records of compacted topics that a pass has seen and left as they are.
+    seen: BTreeSet<FileId>,
+    /// Who waits until there is nothing more to gain.
+    waiting: Vec<SyncSender<Result<()>>>,
+}
+
+/// The thread that rewrites files.
+struct Cleaner {
+    thread: JoinHandle<()>,
+    cancel: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -93,7 +134,7 @@ fn fatal(message: impl Into<String>) -> BrokerError {
 }
 
 impl Server {
-    pub(super) fn new(config: EmbeddedConfig, journal: Journal, state: State, _sender: Sender<Message>) -> Self {
+    pub(super) fn new(config: EmbeddedConfig, journal: Journal, state: State, sender: Sender<Message>) -> Self {
         Self {
             config,
             journal,
@@ -105,6 +146,11 @@ impl Server {
             last_check: Instant::now(),
             written: false,
             broken: None,
+            sender,
+            cleaner: None,
+            clean_after: None,
+            seen: BTreeSet::new(),
+            waiting: Vec::new(),
         }
     }
 
@@ -136,6 +182,11 @@ impl Server {
             }
             self.check_when_due();
         }
+        if let Some(cleaner) = self.cleaner.take() {
+            cleaner.cancel.store(true, Ordering::Relaxed);
+            // What it put in place counts on the next open.
+            let _ = cleaner.thread.join();
+        }
     }
 
     /// How long to wait for a message.
@@ -163,8 +214,23 @@ impl Server {
                 let _ = reply.send(self.delete_topic(&name));
             }
             Message::Maintain { reply } => {
-                let _ = reply.send(Ok(()));
+                self.clean_after = None;
+                match self.retain() {
+                    Ok(()) => {
+                        self.waiting.push(reply);
+                        self.clean();
+                    }
+                    Err(e) => {
+                        let _ = reply.send(Err(Error::new(ErrorKind::State, e.message)));
+                    }
+                }
             }
+            Message::Rewritten(new) => {
+                let id = self.journal.replace(&new.old, new.file);
+                self.state.replace(&new.old, id, &new.chunks);
+                self.piece.place = None;
+            }
+            Message::Cleaned { compact, result } => self.cleaned(compact, result),
             Message::Stop => {}
         }
     }
@@ -569,9 +635,142 @@ impl Server {
     /// Looks after retention and rewriting when it is time.
     fn check_when_due(&mut self) {
         let every = if self.written { BUSY_CHECK } else { IDLE_CHECK };
-        if self.last_check.elapsed() >= every {
-            self.last_check = Instant::now();
-            self.written = false;
+        if self.last_check.elapsed() < every {
+            return;
+        }
+        self.last_check = Instant::now();
+        self.written = false;
+        if let Err(e) = self.retain() {
+            tracing::warn!(error = %e, "the embedded broker cannot apply retention");
+        }
+        self.clean();
+    }
+
+    /// Moves the start of logs whose topics do not keep records for ever.
+    fn retain(&mut self) -> Result<(), BrokerError> {
+        let now = (self.config.now)();
+        let mut starts = Vec::new();
+        for (number, topic) in self.state.topics.iter().filter(|(_, t)| t.settings.delete) {
+            let Settings { retention_ms, retention_bytes, .. } = topic.settings;
+            for (i, p) in topic.partitions.iter().enumerate() {
+                let mut bytes = p.bytes;
+                let gone = p.chunks.iter().take_while(|c| {
+                    bytes -= u64::from(c.len);
+                    let old = retention_ms >= 0 && c.stamp.saturating_add(retention_ms) < now;
+                    let over = u64::try_from(retention_bytes).is_ok_and(|limit| bytes >= limit);
+                    old || over
+                });
+                if let Some(last) = gone.last() {
+                    starts.push((*number, i as i32, last.next));
+                }
+            }
+        }
+        for (topic, partition, start) in starts {
+            self.write(|_, out| format::put_log_start(out, topic, partition, start))?;
+        }
+        Ok(())
+    }
+
+    /// Starts rewriting files if that gains enough; else tells those who wait that there is nothing to gain.
+    fn clean(&mut self) {
+        if self.cleaner.is_some() || self.clean_after.is_some_and(|t| t > Instant::now()) {
+            return;
+        }
+        let started = match self.plan() {
+            Ok(Some(plan)) => self.start_cleaner(plan).map_err(|e| e.to_string()),
+            Ok(None) => {
+                self.waiting.drain(..).for_each(|w| drop(w.send(Ok(()))));
+                return;
+            }
+            Err(e) => Err(e),
+        };
+        if let Err(e) = started {
+            self.clean_failed(&e);
+        }
+    }
+
+    fn clean_failed(&mut self, e: &str) {
+        let advice =
+            "the files stay as they are and grow; make room on the disk or check it, then it goes on by itself";
+        let message = format!("the embedded broker cannot rewrite its journal: {e} ({advice})");
+        tracing::warn!("{message}");
+        self.clean_after = Some(Instant::now() + CLEAN_PAUSE);
+        self.waiting.drain(..).for_each(|w| drop(w.send(Err(Error::new(ErrorKind::State, message.clone())))));
+    }
+
+    /// What there is to rewrite now.
+    fn plan(&mut self) -> Result<Option<Plan>, String> {
+        let (mut dirty, mut clean, mut dead) = (0, 0, false);
+        for id in self.journal.sealed() {
+            let usage = self.state.files.get(id).copied().unwrap_or_default();
+            let len = self.journal.file(*id).map_or(0, |f| f.len);
+            clean += usage.clean;
+            *(if self.seen.contains(id) { &mut clean } else { &mut dirty }) += usage.dirty;
+            dead |= usage.dead.saturating_mul(2) > len;
+        }
+        // As Kafka's `min.cleanable.dirty.ratio` of 0.5, and not for less than a file.
+        let compact = dirty >= clean.max(self.config.file_bytes);
+        if !compact && !dead || self.broken.is_some() {
+            return Ok(None);
+        }
+        // What replaces what is dropped must not be lost before it.
+        if self.journal.unsynced() {
+            self.sync();
+        }
+        if let Some(why) = &self.broken {
+            return Err(why.clone());
+        }
+        let input = |id: &FileId| {
+            let file = self.journal.file(*id).ok_or("a file of the journal is not open")?;
+            Ok(Input {
+                id: *id,
+                name: file.name,
+                len: file.len,
+                dead: self.state.files.get(id).map_or(0, |u| u.dead),
+                bytes: file.bytes.share().map_err(|e| format!("opening {}: {e}", file.bytes.describe()))?,
+            })
+        };
+        Ok(Some(Plan {
+            inputs: self.journal.sealed().iter().map(input).collect::<Result<_, String>>()?,
+            compact,
+            facts: Facts::of(&self.state),
+            now: (self.config.now)(),
+            file_bytes: self.config.file_bytes,
+            dir: self.journal.dir().map(Into::into),
+        }))
+    }
+
+    fn start_cleaner(&mut self, plan: Plan) -> std::io::Result<()> {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let sender = self.sender.clone();
+        let cancelled = Arc::clone(&cancel);
+        let thread = thread::Builder::new().name("stoat-embedded-clean".to_owned()).spawn(move || {
+            let mut done = |new| drop(sender.send(Message::Rewritten(Box::new(new))));
+            // A panic is a failed pass: the journal itself goes on.
+            let run = panic::catch_unwind(AssertUnwindSafe(|| clean::run(&plan, &cancelled, &mut done)));
+            let result = run.unwrap_or_else(|_| Err("the rewriting thread panicked; this is a defect".to_owned()));
+            let _ = sender.send(Message::Cleaned { compact: plan.compact, result });
+        })?;
+        self.cleaner = Some(Cleaner { thread, cancel });
+        Ok(())
+    }
+
+    fn cleaned(&mut self, compact: bool, result: Result<Vec<FileId>, String>) {
+        if let Some(cleaner) = self.cleaner.take() {
+            let _ = cleaner.thread.join();
+        }
+        match result {
+            Ok(looked_at) => {
+                if compact {
+                    self.seen.extend(looked_at);
+                }
+                let open: BTreeSet<FileId> = self.journal.sealed().iter().copied().collect();
+                self.seen.retain(|id| open.contains(id));
+                if !self.waiting.is_empty() {
+                    self.clean();
+                }
+            }
+            Err(e) => self.clean_failed(&e),
         }
     }
 }
