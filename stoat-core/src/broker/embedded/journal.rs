@@ -119,6 +119,8 @@ pub(super) struct Journal {
     _lock: Option<File>,
     #[cfg(test)]
     pub(super) disk_limit: Option<Arc<std::sync::atomic::AtomicU64>>,
+    #[cfg(test)]
+    pub(super) syncs: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
 
 fn state(dir: &Path, what: &str, e: io::Error) -> Error {
@@ -200,6 +202,8 @@ impl Journal {
             _lock: lock,
             #[cfg(test)]
             disk_limit: None,
+            #[cfg(test)]
+            syncs: None,
         };
         let Some(dir) = dir else {
             journal.create(0).expect("memory does not fail");
@@ -411,6 +415,10 @@ impl Journal {
         let len = active.len;
         if let Bytes::Disk { file, .. } = &active.bytes {
             file.sync_data()?;
+        }
+        #[cfg(test)]
+        if let Some(syncs) = &self.syncs {
+            syncs.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         }
         self.synced = len;
         Ok(())
