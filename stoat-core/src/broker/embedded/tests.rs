@@ -990,6 +990,7 @@ fn a_deleted_topic_does_not_come_back_from_an_older_file_that_stays() {
         }
     };
     fill(&mut s, "kept");
+    fill(&mut s, "old");
     broker.delete_topic("gone").expect("deleted");
     fill(&mut s, "old");
     time.fetch_add(1001, Ordering::SeqCst);
