@@ -396,10 +396,7 @@ impl Server {
         }
         format::begin_entry(&mut self.entry);
         body(&self.state, &mut self.entry);
-        let (file, at) = self.journal.append(&mut self.entry).map_err(|e| {
-            let kind = if e.full { BrokerErrorKind::Retriable } else { BrokerErrorKind::Fatal };
-            BrokerError::new(kind, e.message)
-        })?;
+        let (file, at) = self.journal.append(&mut self.entry).map_err(|e| BrokerError::new(e.kind, e.message))?;
         self.written = true;
         self.state.apply(file, at, &self.entry[format::ENTRY_HEADER..]).map_err(|bad| {
             fatal(format!("the embedded broker wrote an entry that it cannot read ({bad}); this is a defect"))

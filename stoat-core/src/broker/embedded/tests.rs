@@ -908,6 +908,24 @@ fn commits_that_wait_share_one_sync() {
 }
 
 #[test]
+fn with_an_interval_a_commit_is_synced_once_and_without_another_one() {
+    let dir = dir();
+    let syncs = Arc::new(AtomicU64::new(0));
+    let fsync = Fsync::Interval(Duration::from_millis(1));
+    let config = EmbeddedConfig { syncs: Some(Arc::clone(&syncs)), fsync, ..EmbeddedConfig::new(dir.path()) };
+    let broker = EmbeddedBroker::open(config).expect("opened");
+    let mut s = session(&broker);
+    s.create("t", 1, &[]);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while syncs.load(Ordering::SeqCst) == 0 {
+        assert!(std::time::Instant::now() < deadline, "nobody syncs");
+        std::thread::yield_now();
+    }
+    drop((s, broker));
+    assert_eq!(syncs.load(Ordering::SeqCst), 1, "nothing was written in between");
+}
+
+#[test]
 fn after_a_panic_every_command_is_answered_and_nothing_is_written() {
     let dir = dir();
     let panics = Arc::new(std::sync::atomic::AtomicBool::new(false));
