@@ -125,8 +125,6 @@ impl KafkaConfig {
         let owned = |(k, v): &(&str, String)| ((*k).to_owned(), v.clone());
         let mut all: Settings = vec![
             ("bootstrap.servers".into(), self.bootstrap.clone()),
-            // A record's size is the topic's affair: the client must not be the one that refuses it.
-            ("message.max.bytes".into(), "100000000".into()),
             // Between two transactions the coordinator says "still busy" for some milliseconds; the default waits 100.
             ("retry.backoff.ms".into(), "2".into()),
             ("retry.backoff.max.ms".into(), "100".into()),
@@ -157,6 +155,8 @@ impl KafkaConfig {
     fn producer(&self, batch_size: usize, forced: &[(&str, String)]) -> Settings {
         let share = self.share();
         let ours = [
+            // A record's size is the topic's affair: the client must not be the one that refuses it.
+            ("message.max.bytes", "100000000".to_owned()),
             ("linger.ms", "2".to_owned()),
             ("batch.size", batch_size.to_string()),
             // Bytes are bounded, and the bookkeeping that librdkafka does not count as well.
@@ -214,6 +214,8 @@ impl KafkaConfig {
                 ),
                 ("fetch.message.max.bytes", fetch.to_string()),
                 ("fetch.max.bytes", answer.to_string()),
+                // Of no meaning for reading, but it must not be above the line before.
+                ("message.max.bytes", answer.min(1_000_000).to_string()),
                 ("receive.message.max.bytes", (answer + (100 << 20)).to_string()),
                 // How long a partition whose queue was full is left alone; the default is a whole second.
                 ("fetch.queue.backoff.ms", "5".into()),

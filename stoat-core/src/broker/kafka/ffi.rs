@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::size_of;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdkafka_sys as sys;
@@ -65,22 +65,6 @@ unsafe extern "C" {
             *mut c_void,
             *mut c_char,
             usize,
-        ) -> c_int,
-        opaque: *mut c_void,
-    ) -> c_int;
-    fn rd_kafka_interceptor_add_on_request_sent(
-        rk: *mut sys::rd_kafka_t,
-        name: *const c_char,
-        callback: extern "C" fn(
-            *mut sys::rd_kafka_t,
-            c_int,
-            *const c_char,
-            i32,
-            i16,
-            i16,
-            i32,
-            usize,
-            *mut c_void,
         ) -> c_int,
         opaque: *mut c_void,
     ) -> c_int;
@@ -197,19 +181,20 @@ unsafe fn peek(error: *const sys::rd_kafka_error_t) -> Option<(Code, String)> {
     }
 }
 
-/// Counts the requests that end a transaction: sent and not answered yet. A lost one may still arrive.
+/// Notices a request to end a transaction that got no answer: the client repeats it by itself, and the lost one may
+/// still arrive.
 #[derive(Debug, Default)]
-pub(super) struct EndTxnWatch(AtomicI64);
+pub(super) struct EndTxnWatch(AtomicBool);
 
 impl EndTxnWatch {
     const API_KEY: i16 = 26;
 
     pub(super) fn reset(&self) {
-        self.0.store(0, Ordering::SeqCst);
+        self.0.store(false, Ordering::SeqCst);
     }
 
-    /// How many were sent since the reset without an answer.
-    pub(super) fn unanswered(&self) -> i64 {
+    /// Whether a request was lost since the reset.
+    pub(super) fn lost(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -222,33 +207,7 @@ extern "C" fn on_new(
     _size: usize,
 ) -> c_int {
     // SAFETY: called within rd_kafka_new with the client under construction; the opaque is the watch, see `Client::new`.
-    unsafe {
-        let sent = rd_kafka_interceptor_add_on_request_sent(rk, c"stoat".as_ptr(), on_request_sent, opaque);
-        if sent != 0 {
-            return sent;
-        }
-        rd_kafka_interceptor_add_on_response_received(rk, c"stoat".as_ptr(), on_response_received, opaque)
-    }
-}
-
-extern "C" fn on_request_sent(
-    _rk: *mut sys::rd_kafka_t,
-    _socket: c_int,
-    _broker: *const c_char,
-    _broker_id: i32,
-    api_key: i16,
-    _version: i16,
-    _correlation: i32,
-    _size: usize,
-    opaque: *mut c_void,
-) -> c_int {
-    if api_key == EndTxnWatch::API_KEY {
-        // SAFETY: the opaque is the `EndTxnWatch` that `Client` keeps until the client is destroyed.
-        unsafe { &*opaque.cast::<EndTxnWatch>() }
-            .0
-            .fetch_add(1, Ordering::SeqCst);
-    }
-    0
+    unsafe { rd_kafka_interceptor_add_on_response_received(rk, c"stoat".as_ptr(), on_response_received, opaque) }
 }
 
 extern "C" fn on_response_received(
@@ -264,11 +223,11 @@ extern "C" fn on_response_received(
     error: c_int,
     opaque: *mut c_void,
 ) -> c_int {
-    if api_key == EndTxnWatch::API_KEY && error == 0 {
-        // SAFETY: as in `on_request_sent`.
+    if api_key == EndTxnWatch::API_KEY && error != 0 {
+        // SAFETY: the opaque is the `EndTxnWatch` that `Client` keeps until the client is destroyed.
         unsafe { &*opaque.cast::<EndTxnWatch>() }
             .0
-            .fetch_sub(1, Ordering::SeqCst);
+            .store(true, Ordering::SeqCst);
     }
     0
 }

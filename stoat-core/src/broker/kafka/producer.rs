@@ -207,7 +207,7 @@ impl Producers<'_> {
             Ok(()) => {
                 self.phase = Phase::Ready;
                 self.link.up();
-                let retried = retried || client.watch().unanswered() > 0;
+                let retried = retried || client.watch().lost();
                 let session = self.session.as_ref().expect("see above");
                 Ok(Reply::Committed(Committed {
                     ends: session.reports.ends(),
@@ -481,7 +481,6 @@ impl Reports {
             }
         });
         let mut state = self.lock();
-        state.reports += 1;
         if end >= 0 {
             if !state.ends.contains_key(name.as_str()) {
                 topic = Some(Arc::from(name.as_str()));
@@ -507,7 +506,11 @@ impl Reports {
         if let Some(f) = failed {
             state.failed.get_or_insert(f);
         }
-        drop(state);
+    }
+
+    /// Wakes who waits for reports.
+    fn tell(&self) {
+        self.lock().reports += 1;
         self.news.notify_all();
     }
 }
@@ -544,6 +547,9 @@ impl Session {
                     };
                     if event.is_delivery() {
                         reports.take_in(&event);
+                        // Its records leave librdkafka's queue only now: whoever waits for room may look.
+                        drop(event);
+                        reports.tell();
                     } else if event.is_error()
                         && let Some((code, text)) = event.error()
                         && code != Code::FATAL
