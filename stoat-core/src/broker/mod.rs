@@ -3,6 +3,9 @@
 //! Implementations: `kafka` (librdkafka), `embedded` (in-process, one directory), and the simulator's. One contract
 //! test suite runs against all. The engine decides what to do; a broker only carries it out and tells what happened.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod contract;
+pub mod embedded;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 
@@ -121,11 +124,7 @@ impl Transaction {
 
     /// All records of `before` in order.
     pub fn places_before(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let all = if self.before_order.is_empty() {
-            self.before.as_slice()
-        } else {
-            &[]
-        };
+        let all = if self.before_order.is_empty() { self.before.as_slice() } else { &[] };
         let rest = all.iter().enumerate();
         self.before_order
             .iter()
@@ -283,10 +282,7 @@ pub struct BrokerError {
 impl BrokerError {
     /// Makes an error.
     pub fn new(kind: BrokerErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-        }
+        Self { kind, message: message.into() }
     }
 }
 

@@ -134,13 +134,7 @@ pub(super) struct Failure {
 
 impl Failure {
     pub(super) fn plain(code: Code) -> Self {
-        Self {
-            code,
-            fatal: false,
-            retriable: false,
-            abort: false,
-            text: describe(code),
-        }
+        Self { code, fatal: false, retriable: false, abort: false, text: describe(code) }
     }
 }
 
@@ -225,9 +219,7 @@ extern "C" fn on_response_received(
 ) -> c_int {
     if api_key == EndTxnWatch::API_KEY && error != 0 {
         // SAFETY: the opaque is the `EndTxnWatch` that `Client` keeps until the client is destroyed.
-        unsafe { &*opaque.cast::<EndTxnWatch>() }
-            .0
-            .store(true, Ordering::SeqCst);
+        unsafe { &*opaque.cast::<EndTxnWatch>() }.0.store(true, Ordering::SeqCst);
     }
     0
 }
@@ -319,12 +311,7 @@ impl Client {
             })?;
         }
         let watch = Arc::new(EndTxnWatch::default());
-        let events = sys::RD_KAFKA_EVENT_ERROR
-            | if kind == Kind::Producer {
-                sys::RD_KAFKA_EVENT_DR
-            } else {
-                0
-            };
+        let events = sys::RD_KAFKA_EVENT_ERROR | if kind == Kind::Producer { sys::RD_KAFKA_EVENT_DR } else { 0 };
         let raw_kind = match kind {
             Kind::Producer => sys::rd_kafka_type_t::RD_KAFKA_PRODUCER,
             Kind::Consumer => sys::rd_kafka_type_t::RD_KAFKA_CONSUMER,
@@ -359,8 +346,7 @@ impl Client {
     /// The queue of a client's errors and a producer's delivery reports.
     pub(super) fn main_queue(self: &Arc<Self>) -> Queue {
         // SAFETY: the client lives.
-        self.queue(unsafe { sys::rd_kafka_queue_get_main(self.rk()) })
-            .expect("a client has a main queue")
+        self.queue(unsafe { sys::rd_kafka_queue_get_main(self.rk()) }).expect("a client has a main queue")
     }
 
     /// The queue of a consumer's errors, its group's included.
@@ -377,11 +363,7 @@ impl Client {
         let topic = c_text(&partition.topic);
         // SAFETY: the client lives; the text is NUL-terminated; a null forward target only ends the forwarding.
         unsafe {
-            let q = self.queue(sys::rd_kafka_queue_get_partition(
-                self.rk(),
-                topic.as_ptr(),
-                partition.partition,
-            ))?;
+            let q = self.queue(sys::rd_kafka_queue_get_partition(self.rk(), topic.as_ptr(), partition.partition))?;
             sys::rd_kafka_queue_forward(q.raw(), ptr::null_mut());
             Some(q)
         }
@@ -389,16 +371,11 @@ impl Client {
 
     fn new_queue(self: &Arc<Self>) -> Queue {
         // SAFETY: the client lives.
-        self.queue(unsafe { sys::rd_kafka_queue_new(self.rk()) })
-            .expect("a queue can be made")
+        self.queue(unsafe { sys::rd_kafka_queue_new(self.rk()) }).expect("a queue can be made")
     }
 
     fn queue(self: &Arc<Self>, q: *mut sys::rd_kafka_queue_t) -> Option<Queue> {
-        NonNull::new(q).map(|q| Queue {
-            q,
-            signal: None,
-            client: Arc::clone(self),
-        })
+        NonNull::new(q).map(|q| Queue { q, signal: None, client: Arc::clone(self) })
     }
 
     /// A handle for producing to a topic.
@@ -407,10 +384,7 @@ impl Client {
         // SAFETY: the client lives; a null conf means the client's defaults.
         let rkt = unsafe { sys::rd_kafka_topic_new(self.rk(), name.as_ptr(), ptr::null_mut()) };
         match NonNull::new(rkt) {
-            Some(rkt) => Ok(Topic {
-                rkt,
-                client: Arc::clone(self),
-            }),
+            Some(rkt) => Ok(Topic { rkt, client: Arc::clone(self) }),
             None => Err(Failure::plain(Code::INVALID_TOPIC)),
         }
     }
@@ -485,21 +459,13 @@ impl Client {
         let mut metadata: *const sys::rd_kafka_metadata = ptr::null();
         // SAFETY: the client lives; the out parameter is valid; on success the metadata is ours and is destroyed below.
         unsafe {
-            let code = rd_kafka_metadata(
-                self.rk(),
-                c_int::from(all),
-                ptr::null_mut(),
-                &raw mut metadata,
-                millis(timeout),
-            );
+            let code =
+                rd_kafka_metadata(self.rk(), c_int::from(all), ptr::null_mut(), &raw mut metadata, millis(timeout));
             if code != 0 {
                 return Err(Failure::plain(Code(code)));
             }
             let m = &*metadata;
-            let names = slice(m.topics, m.topic_cnt as usize)
-                .iter()
-                .map(|t| text(t.topic))
-                .collect();
+            let names = slice(m.topics, m.topic_cnt as usize).iter().map(|t| text(t.topic)).collect();
             sys::rd_kafka_metadata_destroy(metadata);
             Ok(names)
         }
@@ -726,16 +692,8 @@ impl Message<'_> {
     pub(super) fn error_text(&self, produced: bool) -> String {
         // SAFETY: the message lives; the texts do so too.
         unsafe {
-            let own = if produced {
-                text(sys::rd_kafka_message_produce_errstr(self.raw()))
-            } else {
-                String::new()
-            };
-            if own.is_empty() {
-                text(sys::rd_kafka_message_errstr(self.raw()))
-            } else {
-                own
-            }
+            let own = if produced { text(sys::rd_kafka_message_produce_errstr(self.raw())) } else { String::new() };
+            if own.is_empty() { text(sys::rd_kafka_message_errstr(self.raw())) } else { own }
         }
     }
 
@@ -868,11 +826,7 @@ impl Topic {
         a[4].u.mem = memory(record.key);
         a[5].u.mem = memory(record.value);
         a[6].u.ptr = record.ordinal as *mut c_void;
-        let headers = if record.headers.is_empty() {
-            ptr::null_mut()
-        } else {
-            raw_headers(record.headers)
-        };
+        let headers = if record.headers.is_empty() { ptr::null_mut() } else { raw_headers(record.headers) };
         a[7].u.headers = headers;
         let n = if headers.is_null() { 7 } else { 8 };
         // SAFETY: client, topic and the record's bytes live during the call, which copies them; the headers pass over
@@ -892,10 +846,7 @@ fn raw_headers(headers: &Headers) -> *mut sys::rd_kafka_headers_t {
     unsafe {
         let list = sys::rd_kafka_headers_new(headers.len());
         for h in headers.iter() {
-            let (value, size) = h
-                .value
-                .as_deref()
-                .map_or((ptr::null(), 0), |v| (v.as_ptr().cast(), v.len() as isize));
+            let (value, size) = h.value.as_deref().map_or((ptr::null(), 0), |v| (v.as_ptr().cast(), v.len() as isize));
             rd_kafka_header_add(list, h.name.as_ptr().cast(), h.name.len() as isize, value, size);
         }
         list
@@ -993,17 +944,12 @@ impl Client {
                     let error = peek(sys::rd_kafka_TopicDescription_error(t));
                     let mut n = 0;
                     let partitions = sys::rd_kafka_TopicDescription_partitions(t, &raw mut n);
-                    let led = slice(partitions, n)
-                        .iter()
-                        .all(|&p| !sys::rd_kafka_TopicPartitionInfo_leader(p).is_null());
+                    let led =
+                        slice(partitions, n).iter().all(|&p| !sys::rd_kafka_TopicPartitionInfo_leader(p).is_null());
                     let id = sys::rd_kafka_TopicDescription_topic_id(t);
                     TopicFacts {
                         name: text(sys::rd_kafka_TopicDescription_name(t)),
-                        id: if id.is_null() {
-                            String::new()
-                        } else {
-                            text(sys::rd_kafka_Uuid_base64str(id))
-                        },
+                        id: if id.is_null() { String::new() } else { text(sys::rd_kafka_Uuid_base64str(id)) },
                         partitions: n as i32,
                         led,
                         error,
@@ -1030,13 +976,7 @@ impl Client {
                     sys::rd_kafka_ConfigResource_new(sys::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_TOPIC, n.as_ptr())
                 })
                 .collect();
-            sys::rd_kafka_DescribeConfigs(
-                self.rk(),
-                resources.as_mut_ptr(),
-                resources.len(),
-                options.0,
-                queue.raw(),
-            );
+            sys::rd_kafka_DescribeConfigs(self.rk(), resources.as_mut_ptr(), resources.len(), options.0, queue.raw());
             sys::rd_kafka_ConfigResource_destroy_array(resources.as_mut_ptr(), resources.len());
         }
         // SAFETY: as in `describe_topics`.
@@ -1149,21 +1089,10 @@ impl Client {
         partitions: &[TopicPartition],
         timeout: Duration,
     ) -> AdminResult<Vec<Bounds>> {
-        let starts = self.list_offsets(
-            partitions,
-            sys::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_EARLIEST,
-            timeout,
-        )?;
-        let ends = self.list_offsets(
-            partitions,
-            sys::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_LATEST,
-            timeout,
-        )?;
-        Ok(starts
-            .into_iter()
-            .zip(ends)
-            .map(|(start, end)| Bounds { start, end })
-            .collect())
+        let starts =
+            self.list_offsets(partitions, sys::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_EARLIEST, timeout)?;
+        let ends = self.list_offsets(partitions, sys::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_LATEST, timeout)?;
+        Ok(starts.into_iter().zip(ends).map(|(start, end)| Bounds { start, end }).collect())
     }
 
     fn list_offsets(
@@ -1272,15 +1201,9 @@ impl Client {
             if list.is_null() {
                 return Ok(Vec::new());
             }
-            Ok(slice((*list).elems, (*list).cnt as usize)
-                .iter()
-                .map(|p| read_partition(p))
-                .collect::<Vec<_>>())
+            Ok(slice((*list).elems, (*list).cnt as usize).iter().map(|p| read_partition(p)).collect::<Vec<_>>())
         })??;
-        partitions
-            .iter()
-            .map(|p| pick(&found, p).map(|o| (o >= 0).then_some(o)))
-            .collect()
+        partitions.iter().map(|p| pick(&found, p).map(|o| (o >= 0).then_some(o))).collect()
     }
 }
 
@@ -1300,14 +1223,8 @@ fn pick(found: &[Found], partition: &TopicPartition) -> AdminResult<NextOffset> 
     match found.iter().find(|(p, ..)| p == partition) {
         Some((_, offset, Code::NONE)) => Ok(*offset),
         Some((_, _, code)) => Err((*code, format!("{partition}: {}", describe(*code)))),
-        None => Err((
-            Code::UNKNOWN_PARTITION,
-            format!("{partition}: the broker did not answer about it"),
-        )),
+        None => Err((Code::UNKNOWN_PARTITION, format!("{partition}: the broker did not answer about it"))),
     }
 }
 
-const _: () = assert!(
-    size_of::<c_int>() == size_of::<sys::rd_kafka_resp_err_t>(),
-    "error codes are C ints"
-);
+const _: () = assert!(size_of::<c_int>() == size_of::<sys::rd_kafka_resp_err_t>(), "error codes are C ints");

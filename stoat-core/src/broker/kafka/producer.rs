@@ -32,9 +32,12 @@ const SLICE: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(2);
 /// An abort gets this long, also when the transaction's own time is spent.
 const ABORT: Duration = Duration::from_secs(10);
-/// A batch may be this large; when the broker refuses a batch of several records, the next producer sends smaller
-/// ones, in the end one record each, because only then the broker's refusal says which record it means.
-const BATCH_SIZES: [usize; 3] = [1_000_000, 16_384, 1];
+/// How large a batch may be, in bytes.
+const LARGE_BATCH: usize = 1_000_000;
+/// The same, once the broker has refused a batch of several records: some topic allows less than usual.
+const SMALL_BATCH: usize = 16_384;
+/// One record in each batch: only then the broker's refusal says which record it means.
+const SINGLE: usize = 1;
 
 pub(super) fn run(config: &KafkaConfig, link: &Arc<Link>, jobs: &Receiver<Job>) {
     let mut producers = Producers {
@@ -43,7 +46,8 @@ pub(super) fn run(config: &KafkaConfig, link: &Arc<Link>, jobs: &Receiver<Job>) 
         session: None,
         phase: Phase::Uninitialised,
         plain: None,
-        batch_size: 0,
+        batch: LARGE_BATCH,
+        usual: LARGE_BATCH,
     };
     while let Ok(job) = jobs.recv() {
         if link.stopping() {
@@ -77,8 +81,10 @@ struct Producers<'a> {
     session: Option<Session>,
     phase: Phase,
     plain: Option<Session>,
-    /// Index into `BATCH_SIZES`.
-    batch_size: usize,
+    /// The batch size of the next client; it is a setting of the client.
+    batch: usize,
+    /// The batch size to go back to when a search for a refused record is over.
+    usual: usize,
 }
 
 type Outcome = Result<Reply, BrokerError>;
@@ -89,17 +95,11 @@ impl Producers<'_> {
             // One client can be initialised once; a new one also forgets whatever the old one had begun.
             self.phase = Phase::Uninitialised;
             self.session = None;
-            let settings = self.config.transactional(BATCH_SIZES[self.batch_size]);
+            let settings = self.config.transactional(self.batch);
             self.session = Some(Session::new(&settings, self.link)?);
             self.phase = Phase::Initialising;
         }
-        let client = Arc::clone(
-            &self
-                .session
-                .as_ref()
-                .expect("made above or when initialisation was begun")
-                .client,
-        );
+        let client = Arc::clone(&self.session.as_ref().expect("made above or when initialisation was begun").client);
         let result = self.repeat(self.deadline(), |left| client.init_transactions(left));
         match result {
             Ok(()) => {
@@ -154,10 +154,7 @@ impl Producers<'_> {
                 ));
             }
             Phase::Uninitialised | Phase::Initialising => {
-                return Err(BrokerError::new(
-                    Kind::Fatal,
-                    "the transactional producer is not initialised",
-                ));
+                return Err(BrokerError::new(Kind::Fatal, "the transactional producer is not initialised"));
             }
         }
         if !t.before.is_empty() {
@@ -184,9 +181,7 @@ impl Producers<'_> {
         // Before the flush: its round trips overlap those of the records.
         if !t.offsets.is_empty() {
             let client = Arc::clone(&session.client);
-            let sent = self.repeat(deadline, |left| {
-                client.send_offsets(&t.offsets, &self.config.group_id, left)
-            });
+            let sent = self.repeat(deadline, |left| client.send_offsets(&t.offsets, &self.config.group_id, left));
             if let Err(f) = sent {
                 return Err(self.abort_after(Trouble::Call("the offsets could not be added to the transaction", f), t));
             }
@@ -209,10 +204,7 @@ impl Producers<'_> {
                 self.link.up();
                 let retried = retried || client.watch().lost();
                 let session = self.session.as_ref().expect("see above");
-                Ok(Reply::Committed(Committed {
-                    ends: session.reports.ends(),
-                    retried,
-                }))
+                Ok(Reply::Committed(Committed { ends: session.reports.ends(), retried }))
             }
             Err(f) if f.fatal => {
                 self.phase = Phase::Uninitialised;
@@ -235,10 +227,7 @@ impl Producers<'_> {
 
     fn commit_again(&mut self) -> Outcome {
         if !matches!(self.phase, Phase::CommitUnknown) {
-            return Err(BrokerError::new(
-                Kind::Abort,
-                "there is no commit of unknown outcome to repeat",
-            ));
+            return Err(BrokerError::new(Kind::Abort, "there is no commit of unknown outcome to repeat"));
         }
         self.commit(self.deadline(), None, true)
     }
@@ -253,10 +242,7 @@ impl Producers<'_> {
             match self.repeat(deadline, |left| client.abort_transaction(left)) {
                 Ok(()) => true,
                 Err(f) => {
-                    tracing::warn!(
-                        "the transaction could not be aborted, the next producer ends it: {}",
-                        f.text
-                    );
+                    tracing::warn!("the transaction could not be aborted, the next producer ends it: {}", f.text);
                     false
                 }
             }
@@ -289,26 +275,18 @@ impl Producers<'_> {
         }
         match verdict {
             Verdict::Refused(ordinal, code, text) => {
+                self.batch = self.usual;
                 let place = places.nth(ordinal);
                 broker_error(Kind::Refused(place), "the broker refuses a record", code, &text)
             }
             Verdict::BatchRefused(code, text) => {
-                if self.batch_size + 1 < BATCH_SIZES.len() {
-                    self.batch_size += 1;
-                    // The size is a setting of the client: the next one has it.
-                    self.phase = Phase::Uninitialised;
-                    self.plain = None;
-                    let size = BATCH_SIZES[self.batch_size];
-                    tracing::warn!("the broker refuses a whole batch ({text}); from now on a batch has {size} bytes");
-                    broker_error(
-                        Kind::Abort,
-                        "the broker refuses a batch of records, the next are smaller",
-                        code,
-                        &text,
-                    )
-                } else {
-                    broker_error(Kind::Refused(None), "the broker refuses a record", code, &text)
-                }
+                self.usual = if self.batch > SMALL_BATCH { SMALL_BATCH } else { SINGLE };
+                self.batch = SINGLE;
+                self.phase = Phase::Uninitialised;
+                let what = "the broker refuses a batch of records, it does not say which of them; \
+                            the next attempt sends them one by one";
+                tracing::warn!("{what}: {text}");
+                broker_error(Kind::Refused(None), what, code, &text)
             }
             Verdict::Failed(code, text) => broker_error(kind(code), "a record could not be written", code, &text),
             Verdict::None => match trouble {
@@ -341,16 +319,12 @@ impl Producers<'_> {
     ) -> Result<Vec<(TopicPartition, NextOffset)>, BrokerError> {
         let deadline = self.deadline();
         if self.plain.is_none() {
-            self.plain = Some(Session::new(
-                &self.config.plain(BATCH_SIZES[self.batch_size]),
-                self.link,
-            )?);
+            self.plain = Some(Session::new(&self.config.plain(self.batch), self.link)?);
         }
         let session = self.plain.as_mut().expect("made above");
         session.reports.reset();
-        let sent = session
-            .send_all(batches, places(), deadline, self.link)
-            .and_then(|()| session.flush(deadline, self.link));
+        let sent =
+            session.send_all(batches, places(), deadline, self.link).and_then(|()| session.flush(deadline, self.link));
         let verdict = session.reports.verdict();
         let trouble = match sent {
             Ok(()) if matches!(verdict, Verdict::None) => {
@@ -417,10 +391,7 @@ impl Reports {
 
     fn reset(&self) {
         let mut state = self.lock();
-        *state = Delivered {
-            reports: state.reports,
-            ..Delivered::default()
-        };
+        *state = Delivered { reports: state.reports, ..Delivered::default() };
     }
 
     fn ends(&self) -> Vec<(TopicPartition, NextOffset)> {
@@ -428,10 +399,7 @@ impl Reports {
             .lock()
             .ends
             .iter()
-            .flat_map(|(topic, ends)| {
-                ends.iter()
-                    .map(|(p, end)| (TopicPartition::new(Arc::clone(topic), *p), *end))
-            })
+            .flat_map(|(topic, ends)| ends.iter().map(|(p, end)| (TopicPartition::new(Arc::clone(topic), *p), *end)))
             .collect();
         ends.sort();
         ends
@@ -532,10 +500,7 @@ impl Session {
         let fatal = |e: String| BrokerError::new(Kind::Fatal, format!("the producer could not be made: {e}"));
         let client = Client::new(ClientKind::Producer, settings, link.stop_flag()).map_err(fatal)?;
         let queue = Arc::new(client.main_queue());
-        let reports = Arc::new(Reports {
-            state: Mutex::default(),
-            news: Condvar::new(),
-        });
+        let reports = Arc::new(Reports { state: Mutex::default(), news: Condvar::new() });
         let ended = Arc::new(AtomicBool::new(false));
         let poller = spawn("stoat-reports", {
             let (queue, reports, ended) = (Arc::clone(&queue), Arc::clone(&reports), Arc::clone(&ended));
@@ -651,12 +616,7 @@ impl Session {
             if left.is_zero() || link.stopping() {
                 return Err(Trouble::TooLate);
             }
-            state = self
-                .reports
-                .news
-                .wait_timeout(state, left.min(SLICE))
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.reports.news.wait_timeout(state, left.min(SLICE)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
