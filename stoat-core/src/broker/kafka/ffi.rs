@@ -229,6 +229,8 @@ extern "C" fn on_log(_rk: *const sys::rd_kafka_t, level: c_int, facility: *const
     let (facility, line) = unsafe { (text(facility), text(line)) };
     // syslog levels: what librdkafka calls an error is for us news of a connection, which the engine reports by itself.
     match level {
+        // Settings of ours that the library has an opinion on.
+        _ if facility == "CONFWARN" => tracing::debug!(target: "stoat::kafka", facility, "{line}"),
         ..=3 => tracing::warn!(target: "stoat::kafka", facility, "{line}"),
         4..=5 => tracing::info!(target: "stoat::kafka", facility, "{line}"),
         _ => tracing::debug!(target: "stoat::kafka", facility, "{line}"),

@@ -28,6 +28,9 @@ pub(super) enum Job {
 
 /// The longest single call into librdkafka: between two of them the thread looks whether it should end.
 const SLICE: Duration = Duration::from_millis(500);
+/// The same for initialisation: each call makes the client look at once for a broker to ask, by itself it looks twice
+/// a second only.
+const INIT_SLICE: Duration = Duration::from_millis(25);
 /// Pause before a call that was answered "try again" is made again.
 const AGAIN: Duration = Duration::from_millis(2);
 /// An abort gets this long, also when the transaction's own time is spent.
@@ -100,7 +103,7 @@ impl Producers<'_> {
             self.phase = Phase::Initialising;
         }
         let client = Arc::clone(&self.session.as_ref().expect("made above or when initialisation was begun").client);
-        let result = self.repeat(self.deadline(), |left| client.init_transactions(left));
+        let result = self.repeat(self.deadline(), |left| client.init_transactions(left.min(INIT_SLICE)));
         match result {
             Ok(()) => {
                 self.phase = Phase::Ready;
