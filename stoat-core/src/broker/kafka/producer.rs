@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,6 +31,10 @@ const SLICE: Duration = Duration::from_millis(500);
 /// The same for initialisation: each call makes the client look at once for a broker to ask, by itself it looks twice
 /// a second only.
 const INIT_SLICE: Duration = Duration::from_millis(25);
+/// A call that should have come back may be this much late before its client is given up.
+const GRACE: Duration = Duration::from_secs(5);
+/// So long the client surely remembers the group's coordinator (it forgets it after 15 minutes without use).
+const COORDINATOR_KNOWN: Duration = Duration::from_mins(5);
 /// Pause before a call that was answered "try again" is made again.
 const AGAIN: Duration = Duration::from_millis(2);
 /// An abort gets this long, also when the transaction's own time is spent.
@@ -99,15 +103,16 @@ impl Producers<'_> {
             self.phase = Phase::Uninitialised;
             self.session = None;
             let settings = self.config.transactional(self.batch);
-            self.session = Some(Session::new(&settings, self.link)?);
+            self.session = Some(Session::new(&settings, &self.config.group_id, self.link)?);
             self.phase = Phase::Initialising;
         }
         let client = Arc::clone(&self.session.as_ref().expect("made above or when initialisation was begun").client);
         let result = self.repeat(self.deadline(), |left| client.init_transactions(left.min(INIT_SLICE)));
         match result {
             Ok(()) => {
-                self.phase = Phase::Ready;
                 self.link.up();
+                self.find_coordinator()?;
+                self.phase = Phase::Ready;
                 Ok(Reply::Done)
             }
             Err(f) => {
@@ -118,6 +123,38 @@ impl Producers<'_> {
                 Err(self.error(kind, "the transactional producer could not be initialised", &f))
             }
         }
+    }
+
+    /// Has the client find the coordinator of the group before a transaction needs it: there, a coordinator that is
+    /// not available at once (a new cluster, a failover) is a question that librdkafka forgets to repeat, and the call
+    /// never comes back.
+    fn find_coordinator(&mut self) -> Result<(), BrokerError> {
+        let session = self.session.as_mut().expect("called with a session");
+        if session.coordinator_used.is_some_and(|t| t.elapsed() < COORDINATOR_KNOWN) {
+            return Ok(());
+        }
+        let group = &self.config.group_id;
+        let deadline = Instant::now() + self.config.transaction_timeout;
+        let mut timeout = Duration::from_millis(300);
+        loop {
+            // The members do not matter, and whether they may be looked at: the question has to find its way.
+            let (code, text) = match session.client.group_members(group, timeout) {
+                Ok(_) => break,
+                Err((code, _)) if kind(code) != Kind::Retriable => break,
+                Err(e) => e,
+            };
+            if Instant::now() >= deadline || self.link.stopping() {
+                // The client cannot be initialised twice; the next attempt begins with a new one.
+                self.phase = Phase::Uninitialised;
+                let mut e = broker_error(Kind::Retriable, "the group's coordinator is not available", code, &text);
+                e.message.push_str(&self.link.why());
+                return Err(e);
+            }
+            self.link.pause(AGAIN * 10);
+            timeout = (timeout * 2).min(Duration::from_secs(5));
+        }
+        session.coordinator_used = Some(Instant::now());
+        Ok(())
     }
 
     fn deadline(&self) -> Instant {
@@ -169,6 +206,9 @@ impl Producers<'_> {
                 e
             })?;
         }
+        if !t.offsets.is_empty() {
+            self.find_coordinator()?;
+        }
         let deadline = self.deadline();
         let session = self.session.as_mut().expect("ready means that there is one");
         session.reports.reset();
@@ -183,8 +223,9 @@ impl Producers<'_> {
         }
         // Before the flush: its round trips overlap those of the records.
         if !t.offsets.is_empty() {
-            let client = Arc::clone(&session.client);
-            let sent = self.repeat(deadline, |left| client.send_offsets(&t.offsets, &self.config.group_id, left));
+            session.coordinator_used = Some(Instant::now());
+            let session = self.session.as_ref().expect("see above");
+            let sent = self.repeat(deadline, |left| session.send_offsets(&t.offsets, left, self.link));
             if let Err(f) = sent {
                 return Err(self.abort_after(Trouble::Call("the offsets could not be added to the transaction", f), t));
             }
@@ -322,7 +363,7 @@ impl Producers<'_> {
     ) -> Result<Vec<(TopicPartition, NextOffset)>, BrokerError> {
         let deadline = self.deadline();
         if self.plain.is_none() {
-            self.plain = Some(Session::new(&self.config.plain(self.batch), self.link)?);
+            self.plain = Some(Session::new(&self.config.plain(self.batch), &self.config.group_id, self.link)?);
         }
         let session = self.plain.as_mut().expect("made above");
         session.reports.reset();
@@ -495,11 +536,18 @@ struct Session {
     ended: Arc<AtomicBool>,
     queue: Arc<Queue>,
     poller: Option<JoinHandle<()>>,
+    /// To the thread that adds offsets to the transaction.
+    offsets: Sender<Offsets>,
+    /// When the group's coordinator was surely known last.
+    coordinator_used: Option<Instant>,
     client: Arc<Client>,
 }
 
+/// Offsets to add, how long to wait, and where to answer.
+type Offsets = (Vec<(TopicPartition, NextOffset)>, Duration, Sender<Result<(), Failure>>);
+
 impl Session {
-    fn new(settings: &[(String, String)], link: &Arc<Link>) -> Result<Self, BrokerError> {
+    fn new(settings: &[(String, String)], group: &str, link: &Arc<Link>) -> Result<Self, BrokerError> {
         let fatal = |e: String| BrokerError::new(Kind::Fatal, format!("the producer could not be made: {e}"));
         let client = Client::new(ClientKind::Producer, settings, link.stop_flag()).map_err(fatal)?;
         let queue = Arc::new(client.main_queue());
@@ -528,6 +576,17 @@ impl Session {
             }
         })
         .map_err(|e| fatal(e.to_string()))?;
+        let (offsets, inbox) = mpsc::channel::<Offsets>();
+        spawn("stoat-offsets", {
+            let (client, group) = (Arc::clone(&client), group.to_owned());
+            move || {
+                for (offsets, timeout, answer) in inbox {
+                    // Who asked may have given up.
+                    let _ = answer.send(client.send_offsets(&offsets, &group, timeout));
+                }
+            }
+        })
+        .map_err(|e| fatal(e.to_string()))?;
         Ok(Self {
             topics: Vec::new(),
             tables: Vec::new(),
@@ -536,6 +595,8 @@ impl Session {
             ended,
             queue,
             poller: Some(poller),
+            offsets,
+            coordinator_used: None,
             client,
         })
     }
@@ -621,6 +682,34 @@ impl Session {
             }
             state = self.reports.news.wait_timeout(state, left.min(SLICE)).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Adds offsets to the transaction. On a thread of its own, for this one call of librdkafka may stay away for
+    /// ever, whatever its time-out says (see `find_coordinator`); then the client is left to that thread.
+    fn send_offsets(
+        &self,
+        offsets: &[(TopicPartition, NextOffset)],
+        timeout: Duration,
+        link: &Link,
+    ) -> Result<(), Failure> {
+        let (answer, answered) = mpsc::channel();
+        let given_up = |text: &str| Failure {
+            code: Code::TIMED_OUT,
+            fatal: true,
+            retriable: false,
+            abort: false,
+            text: text.to_owned(),
+        };
+        let asked = self.offsets.send((offsets.to_vec(), timeout, answer));
+        let deadline = Instant::now() + timeout + GRACE;
+        while asked.is_ok() && !link.stopping() && Instant::now() < deadline {
+            match answered.recv_timeout(Duration::from_millis(200)) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Err(given_up("the client did not come back from looking for the group's coordinator"))
     }
 
     /// Waits until all records are acknowledged or one has failed.

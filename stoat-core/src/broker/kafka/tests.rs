@@ -767,6 +767,40 @@ fn i10_errors_of_the_producer_end_in_the_kind_that_the_engine_reacts_to_and_the_
     check(Api::Produce, Resp::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, Kind::Refused(Some((0, 0))));
 }
 
+fn with_offsets(value: &str) -> Command {
+    Command::Transact(Box::new(Transaction {
+        batches: vec![batch(&[("t", 0, value)])],
+        offsets: vec![(TopicPartition::new("t", 0), 1)],
+        ..Transaction::default()
+    }))
+}
+
+#[test]
+fn a_group_coordinator_that_is_not_there_yet_is_waited_for() {
+    let (cluster, mut d) = mock("new-cluster", Duration::from_secs(20));
+    // As a new cluster answers while it makes its offsets topic.
+    cluster.request_errors(Api::FindCoordinator, &[Resp::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE; 12]);
+    d.ok(Command::InitProducer);
+    d.ok(with_offsets("a"));
+}
+
+#[test]
+fn i8_a_call_that_never_comes_back_ends_in_an_error_and_the_next_producer_works() {
+    let (cluster, mut d) = mock("forgotten", Duration::from_secs(20));
+    d.ok(Command::InitProducer);
+    d.ok(with_offsets("a"));
+    // The coordinator moves and is not there at once: librdkafka asks three times within milliseconds, then never again.
+    cluster.request_errors(Api::FindCoordinator, &[Resp::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE; 100]);
+    cluster.request_errors(Api::TxnOffsetCommit, &[Resp::RD_KAFKA_RESP_ERR_NOT_COORDINATOR]);
+    let start = Instant::now();
+    let e = d.call(with_offsets("b")).expect_err("the call does not come back");
+    assert_eq!(e.kind, Kind::Fatal, "{e}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    cluster.clear_request_errors(Api::FindCoordinator);
+    d.ok(Command::InitProducer);
+    d.ok(with_offsets("c"));
+}
+
 #[test]
 fn errors_that_pass_are_tried_again_inside_a_transaction() {
     let (cluster, mut d) = mock("passes", Duration::from_secs(20));
