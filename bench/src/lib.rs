@@ -1,1 +1,1 @@
-
+//! Benchmarks of Stoat: see the binaries.
