@@ -146,6 +146,19 @@ impl Lane {
         });
     }
 
+    /// Whether anything here follows the wall clock.
+    pub(crate) fn wants_ticks(&mut self) -> bool {
+        let mut wall = self
+            .stateful
+            .iter()
+            .flat_map(|s| &s.punctuators)
+            .any(|p| p.domain == TimeDomain::Wall);
+        each_field(&mut self.nodes, &self.stateful, |_, f| {
+            wall |= f.timers().is_some_and(|t| t.domain() == TimeDomain::Wall);
+        });
+        wall
+    }
+
     /// Takes records from the inbox, at most so many.
     pub(crate) fn records(&mut self, inbox: &mut Inbox, most: usize, fx: &mut Effects) -> Result<usize, Failure> {
         let done = self.guarded(0, |cx, _| inbox.deliver(most, cx))?;

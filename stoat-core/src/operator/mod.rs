@@ -3,6 +3,15 @@
 //! An operator is pushed records and forwards to its children, depth first. Operators of one lane sit in one arena and
 //! know each other by index, so that two of them may share a child. Nothing here knows threads, queues or clocks.
 
+pub(crate) mod aggregate;
+pub(crate) mod fan_out;
+pub(crate) mod hand_over;
+pub(crate) mod merge;
+pub(crate) mod processor;
+pub(crate) mod sink;
+pub(crate) mod source;
+pub mod stateless;
+
 use std::any::Any;
 
 use crate::codec::CodecError;

@@ -222,6 +222,10 @@ impl LaneNet for DeterministicNet {
             .unwrap_or(u64::MAX)
     }
 
+    fn wants_ticks(&self) -> bool {
+        self.lanes.ticks
+    }
+
     fn poll(&mut self, out: &mut Vec<NetEvent>) {
         self.run_to_rest();
         out.append(&mut self.events);

@@ -89,6 +89,8 @@ pub struct Lanes {
     /// The first lane of each sub-topology in `workers`; behind the last their number.
     first: Vec<usize>,
     settings: NetSettings,
+    /// Whether any lane follows the wall clock.
+    ticks: bool,
 }
 
 /// Builds the lanes of all sub-topologies: calls the factories and loads the pending timers.
@@ -156,6 +158,7 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
         }
     }
     let mut lanes = Lanes {
+        ticks: workers.iter_mut().any(|w: &mut Worker| w.lane.wants_ticks()),
         workers,
         first: wiring.first,
         settings: build.settings,

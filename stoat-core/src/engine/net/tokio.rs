@@ -25,6 +25,7 @@ pub struct TokioNet {
     /// The lanes that ingest feeds.
     fed: Vec<(usize, SubTopologyId)>,
     first: Vec<usize>,
+    ticks: bool,
     /// Where the net has a runtime of its own.
     runtime: Option<Runtime>,
 }
@@ -134,6 +135,7 @@ impl TokioNet {
             shared,
             fed,
             first: lanes.first,
+            ticks: lanes.ticks,
             runtime: None,
         }
     }
@@ -388,6 +390,10 @@ impl LaneNet for TokioNet {
             let mail = l.mail_low.load(Ordering::SeqCst);
             low.min(mail).min(l.inbox_low.load(Ordering::SeqCst))
         })
+    }
+
+    fn wants_ticks(&self) -> bool {
+        self.ticks
     }
 
     fn poll(&mut self, out: &mut Vec<NetEvent>) {

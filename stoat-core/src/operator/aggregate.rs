@@ -1,0 +1,227 @@
+use std::any::Any;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::{Child, Field, LaneCx, Operator, StateOperator, Weight, take};
+use crate::codec::{Decode, Encode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Epoch, StoreId};
+use crate::record::Record;
+use crate::store::keyed::{encode_error, state_error};
+use crate::store::merge::merged;
+use crate::store::overlay::{Overlay, Slot};
+use crate::store::{ByteStore, Row};
+use crate::time::Timestamp;
+
+/// How a value joins an aggregate.
+pub(crate) trait Fold<K, V, A>: Send + Sync + 'static {
+    /// Changes the aggregate; `None`: the key has none yet.
+    fn fold(&self, aggregate: &mut Option<A>, key: &K, value: V);
+}
+
+/// Counts.
+pub(crate) struct Count;
+
+impl<K, V> Fold<K, V, u64> for Count {
+    fn fold(&self, aggregate: &mut Option<u64>, _key: &K, _value: V) {
+        *aggregate.get_or_insert(0) += 1;
+    }
+}
+
+/// Combines values.
+pub(crate) struct Reduce<F>(pub(crate) F);
+
+impl<K, V, F: Fn(V, V) -> V + Send + Sync + 'static> Fold<K, V, V> for Reduce<F> {
+    fn fold(&self, aggregate: &mut Option<V>, _key: &K, value: V) {
+        *aggregate = Some(match aggregate.take() {
+            None => value,
+            Some(old) => (self.0)(old, value),
+        });
+    }
+}
+
+/// Adds values to an aggregate.
+pub(crate) struct Aggregate<I, F> {
+    pub(crate) init: I,
+    pub(crate) add: F,
+}
+
+impl<K, V, A, I, F> Fold<K, V, A> for Aggregate<I, F>
+where
+    I: Fn() -> A + Send + Sync + 'static,
+    F: Fn(&mut A, &K, V) + Send + Sync + 'static,
+{
+    fn fold(&self, aggregate: &mut Option<A>, key: &K, value: V) {
+        (self.add)(aggregate.get_or_insert_with(&self.init), key, value);
+    }
+}
+
+/// Keeps one aggregate per key and forwards each update.
+pub(crate) struct AggregateOperator<K, V, A, C, F> {
+    table: Aggregates<A, C>,
+    fold: Arc<F>,
+    child: Option<Child>,
+    types: PhantomData<fn(K, V)>,
+}
+
+impl<K, V, A, C, F> AggregateOperator<K, V, A, C, F> {
+    pub(crate) fn new(
+        name: &str,
+        store: StoreId,
+        bytes: Arc<dyn ByteStore>,
+        fold: Arc<F>,
+        child: Option<Child>,
+    ) -> Self {
+        Self {
+            table: Aggregates {
+                name: name.into(),
+                store,
+                bytes,
+                overlay: Overlay::default(),
+                codec: PhantomData,
+            },
+            fold,
+            child,
+            types: PhantomData,
+        }
+    }
+}
+
+impl<K, V, A, C, F> Operator for AggregateOperator<K, V, A, C, F>
+where
+    K: 'static,
+    V: 'static,
+    A: Clone + Send + 'static,
+    C: Encode<A> + Decode<A>,
+    F: Fold<K, V, A>,
+{
+    fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
+        let Record {
+            key,
+            value,
+            timestamp,
+            headers,
+        } = take::<K, V>(record);
+        let table = &mut self.table;
+        let slot = match table.overlay.find(cx.key.hash, &cx.key.bytes) {
+            Some(slot) => slot,
+            None => table.load(cx.key.hash, &cx.key.bytes)?,
+        };
+        let timestamp = if table.overlay.value(slot).is_some() {
+            timestamp.max(table.overlay.timestamp(slot))
+        } else {
+            timestamp
+        };
+        let aggregate = table.overlay.write(slot, timestamp);
+        self.fold.fold(aggregate, &key, value);
+        match (self.child, aggregate) {
+            (Some(child), Some(new)) => {
+                let value = new.clone();
+                cx.forward(
+                    child,
+                    Record {
+                        key,
+                        value,
+                        timestamp,
+                        headers,
+                    },
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn state(&mut self) -> Option<&mut dyn StateOperator> {
+        Some(self)
+    }
+}
+
+impl<K, V, A, C, F> StateOperator for AggregateOperator<K, V, A, C, F>
+where
+    A: Send + 'static,
+    C: Encode<A> + Decode<A>,
+{
+    fn fields(&mut self, visit: &mut dyn FnMut(&mut dyn Field)) {
+        visit(&mut self.table);
+    }
+
+    fn fire(&mut self, _field: usize, _time: Timestamp, _cx: &mut LaneCx<'_>) -> Result<()> {
+        Err(Error::new(
+            ErrorKind::Internal,
+            format!("`{}` has no timers, but one fired", self.table.name),
+        ))
+    }
+}
+
+/// The aggregates of a lane's keys, each with the largest timestamp that went into it.
+struct Aggregates<A, C> {
+    name: Arc<str>,
+    store: StoreId,
+    bytes: Arc<dyn ByteStore>,
+    overlay: Overlay<A>,
+    codec: PhantomData<fn() -> C>,
+}
+
+impl<A, C: Decode<A>> Aggregates<A, C> {
+    fn load(&mut self, hash: u64, key: &[u8]) -> Result<Slot> {
+        let Some(stored) = self.bytes.get(key)? else {
+            return Ok(self.overlay.insert(hash, key, None, Timestamp::MIN, 0));
+        };
+        let Some((time, value)) = stored.split_first_chunk::<8>() else {
+            return Err(Error::new(
+                ErrorKind::State,
+                format!(
+                    "store {}: a row of {} bytes has no timestamp; rebuild the state directory",
+                    self.name,
+                    stored.len()
+                ),
+            ));
+        };
+        let decoded = C::decode(value).map_err(|e| state_error(&self.name, C::NAME, &e))?;
+        let time = Timestamp::from_millis(i64::from_be_bytes(*time));
+        Ok(self.overlay.insert(hash, key, Some(decoded), time, value.len()))
+    }
+}
+
+impl<A: Send, C: Encode<A> + Decode<A>> Field for Aggregates<A, C> {
+    fn store(&self) -> StoreId {
+        self.store
+    }
+
+    fn freeze(&mut self, _epoch: Epoch, rows: &mut Vec<Row>) -> Result<()> {
+        let name = &self.name;
+        self.overlay.freeze(rows, |_, value, out| {
+            C::encode(value, out).map_err(|e| encode_error(name, C::NAME, &e))
+        })
+    }
+
+    fn applied(&mut self, _epoch: Epoch) {
+        self.overlay.applied();
+    }
+
+    fn weight(&self) -> Weight {
+        self.overlay.weight()
+    }
+
+    fn trim(&mut self, bytes: usize) {
+        self.overlay.trim(bytes);
+    }
+
+    fn keys(&self, of_lane: &dyn Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>> {
+        let mut keys = Vec::new();
+        merged(
+            &self.overlay,
+            |_| true,
+            &*self.bytes,
+            None,
+            None,
+            |key, _| {
+                if of_lane(key) {
+                    keys.push(key.to_vec());
+                }
+                Ok(true)
+            },
+        )?;
+        Ok(keys)
+    }
+}

@@ -1,0 +1,211 @@
+use std::any::Any;
+use std::sync::Arc;
+
+use super::{Child, CurrentKey, Field, LaneCx, Operator, Punctuator, StateOperator, take};
+use crate::codec::CodecError;
+use crate::error::{Error, ErrorKind, Result};
+use crate::processor::{Context, Entered, FieldOf, FieldVisitor, Fired, Handlers, Mode};
+use crate::record::{Headers, Record};
+use crate::time::Timestamp;
+
+/// Where the key of what is forwarded under the current key comes from.
+pub(crate) enum KeptKey<K> {
+    /// From the lane: decoded only when something is forwarded.
+    Lane(fn(&CurrentKey) -> Result<K, CodecError>),
+    /// From the record: the key was changed and the lane does not know it.
+    Record,
+}
+
+/// Runs a user's processor.
+pub(crate) struct ProcessorOperator<P: Handlers> {
+    name: Arc<str>,
+    processor: P,
+    cx: Context<P>,
+    kept: KeptKey<P::InKey>,
+    /// The key of the record that is processed, with [`KeptKey::Record`].
+    key: Option<P::InKey>,
+    /// `None`: the processor forwards nothing.
+    child: Option<Child>,
+}
+
+impl<P: Handlers> ProcessorOperator<P> {
+    pub(crate) fn new(name: &str, processor: P, kept: KeptKey<P::InKey>, child: Option<Child>) -> Self {
+        Self {
+            name: name.into(),
+            processor,
+            cx: Context::new(),
+            kept,
+            key: None,
+            child,
+        }
+    }
+
+    fn enter(&mut self, timestamp: Timestamp, cx: &LaneCx<'_>) {
+        self.cx.timestamp = timestamp;
+        self.cx.now = cx.now;
+        let at = Entered {
+            key: &cx.key,
+            timestamp,
+            number: cx.number,
+            path: &cx.path,
+        };
+        self.processor.visit_fields(&mut Enter(at));
+    }
+
+    /// Ends a handler: fields are closed, and what it forwarded goes on if it returned `Ok`.
+    fn leave(&mut self, result: Result<()>, cx: &mut LaneCx<'_>) -> Result<()> {
+        let mut leave = Leave {
+            index: 0,
+            result: Ok(()),
+        };
+        self.processor.visit_fields(&mut leave);
+        let done = result.and(leave.result);
+        if let Err(e) = done {
+            self.cx.forwards.clear();
+            return Err(e.at(self.name.to_string()));
+        }
+        if self.cx.forwards.is_empty() {
+            return Ok(());
+        }
+        self.forward(cx)
+    }
+
+    fn forward(&mut self, cx: &mut LaneCx<'_>) -> Result<()> {
+        let Some(child) = self.child else {
+            self.cx.forwards.clear();
+            return Ok(());
+        };
+        let mut forwards = std::mem::take(&mut self.cx.forwards);
+        let mut result = Ok(());
+        for (i, forwarded) in forwards.drain(..).enumerate() {
+            result = forwarded
+                .into_record(|| self.kept_key(&cx.key))
+                .and_then(|record| cx.forward_nth(child, i as u32, record));
+            if result.is_err() {
+                break;
+            }
+        }
+        forwards.clear();
+        // The buffer is used again.
+        self.cx.forwards = forwards;
+        result
+    }
+
+    fn kept_key(&self, current: &CurrentKey) -> Result<P::OutKey> {
+        let key = match &self.kept {
+            KeptKey::Lane(decode) => self.decode(*decode, current)?,
+            KeptKey::Record => self
+                .key
+                .clone()
+                .expect("only records reach a processor behind a changed key, and their keys are kept"),
+        };
+        Ok(P::Mode::kept(key).expect("only `forward(value)` leaves the key open, and it exists where keys are kept"))
+    }
+
+    fn decode(
+        &self,
+        decode: fn(&CurrentKey) -> Result<P::InKey, CodecError>,
+        current: &CurrentKey,
+    ) -> Result<P::InKey> {
+        decode(current).map_err(|e| Error::new(ErrorKind::State, format!("key of {}: {e}", self.name)))
+    }
+
+    fn current_key(&self, current: &CurrentKey) -> Result<P::InKey> {
+        match &self.kept {
+            KeptKey::Lane(decode) => self.decode(*decode, current),
+            KeptKey::Record => Err(Error::new(
+                ErrorKind::Internal,
+                format!(
+                    "`{}` has no state behind a changed key, but a timer or punctuator ran",
+                    self.name
+                ),
+            )),
+        }
+    }
+}
+
+impl<P: Handlers> Operator for ProcessorOperator<P> {
+    fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
+        let record: Record<P::InKey, P::InValue> = take(record);
+        if matches!(self.kept, KeptKey::Record) {
+            self.key = Some(record.key.clone());
+        }
+        if !record.headers.is_empty() || !self.cx.headers.is_empty() {
+            self.cx.headers = record.headers.clone();
+        }
+        self.enter(record.timestamp, cx);
+        let result = self.processor.process(record, &mut self.cx);
+        self.leave(result, cx)
+    }
+
+    fn state(&mut self) -> Option<&mut dyn StateOperator> {
+        if P::FIELDS.is_empty() && P::PUNCTUATORS.is_empty() {
+            None
+        } else {
+            Some(self)
+        }
+    }
+}
+
+impl<P: Handlers> StateOperator for ProcessorOperator<P> {
+    fn fields(&mut self, visit: &mut dyn FnMut(&mut dyn Field)) {
+        self.processor.visit_fields(&mut Dyn(visit));
+    }
+
+    fn fire(&mut self, field: usize, time: Timestamp, cx: &mut LaneCx<'_>) -> Result<()> {
+        let key = self.current_key(&cx.key)?;
+        self.cx.headers = Headers::default();
+        self.enter(time, cx);
+        let result = self.processor.fire(field, Fired::new(key, time), &mut self.cx);
+        self.leave(result, cx)
+            .map_err(|e| e.at(format!("timer {} at {time}", P::FIELDS[field].name)))
+    }
+
+    fn punctuators(&self) -> &[Punctuator] {
+        P::PUNCTUATORS
+    }
+
+    fn punctuate(&mut self, which: usize, at: Timestamp, cx: &mut LaneCx<'_>) -> Result<()> {
+        self.cx.headers = Headers::default();
+        if P::PUNCTUATORS[which].over.is_some() {
+            self.cx.key = Some(self.current_key(&cx.key)?);
+        }
+        self.enter(at, cx);
+        let result = self.processor.punctuate(which, &mut self.cx);
+        self.cx.key = None;
+        self.leave(result, cx).map_err(|e| e.at("punctuator"))
+    }
+}
+
+struct Enter<'a>(Entered<'a>);
+
+impl<P> FieldVisitor<P> for Enter<'_> {
+    #[inline]
+    fn visit<F: FieldOf<P>>(&mut self, field: &mut F) {
+        field.enter(&self.0);
+    }
+}
+
+struct Leave {
+    index: usize,
+    result: Result<()>,
+}
+
+impl<P> FieldVisitor<P> for Leave {
+    #[inline]
+    fn visit<F: FieldOf<P>>(&mut self, field: &mut F) {
+        let left = field.leave(self.index);
+        self.index += 1;
+        if left.is_err() {
+            self.result = left;
+        }
+    }
+}
+
+struct Dyn<'a, 'b>(&'a mut (dyn FnMut(&mut dyn Field) + 'b));
+
+impl<P> FieldVisitor<P> for Dyn<'_, '_> {
+    fn visit<F: FieldOf<P>>(&mut self, field: &mut F) {
+        (self.0)(field);
+    }
+}

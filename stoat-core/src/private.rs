@@ -1,0 +1,234 @@
+//! The only thing generated code may call, and what each macro must generate.
+//!
+//! `stoat_core` below is the path of the crate; `__private` is this module. Types of the user are emitted with the user's
+//! spans. [`tests/typed_api.rs`](../../tests/typed_api.rs) has the whole program of DESIGN.md §1 expanded by hand; it is
+//! the reference where this text is unclear.
+//!
+//! # `#[derive(Key)]` with `#[key(codec = C)]`
+//! ```text
+//! impl stoat_core::key::Key for UserId { type Codec = stoat_core::codec::Utf8; }
+//! impl stoat_core::key::KeyField for UserId {}
+//! impl Encode<UserId> for Utf8 { .. }   // not for `Json`, which encodes whatever serde does: there nothing more
+//! impl Decode<UserId> for Utf8 { .. }
+//! ```
+//! For `Utf8`, `Be` and `Bytes` the key is a struct of one field, whose type `T` the codec takes: both impls delegate,
+//! `<C as Encode<T>>::encode(&value.0, out)` and `<C as Decode<T>>::decode(bytes).map(UserId)`. (`Utf8` is foreign to the
+//! user's crate and `UserId` is local, so the impl is allowed.) For each field: `const _: fn() = || { __private::key_field::<T>() };`.
+//! A codec of the user (`codec = Legacy`) gets no impl, only the check that comes with `type Codec`.
+//!
+//! # `#[source(topic = "clicks", key = K, value = V, ..)] struct Clicks;`
+//! ```text
+//! impl stoat_core::source::Source for Clicks {
+//!     type Key = K;                               // as written, `Option<T>` too
+//!     type Value = V;
+//!     type KeyCodec = KC;                         // `key_codec = X`: X. Else `<K as Key>::Codec`
+//!     type ValueCodec = VC;                       // `value_codec = X`: X. Else Json
+//!     type Lane = stoat_core::topology::lane_state::Lane<KC>;   // with `decode_only`: DecodeOnly<KC>
+//!     const TOPIC: &'static str = "clicks";
+//!     const NAME: &'static str = "Clicks";
+//!     fn watermark() -> WatermarkStrategy { .. }  // only where the attribute says something about it
+//! }
+//! ```
+//! Where the key is written `Option<T>`: `Nullable<KC of T>` for both `KeyCodec` and `Lane`; a value `Option<T>` likewise.
+//! `#[sink(..)]` the same with [`Sink`](crate::sink::Sink) (no `Lane`, no `watermark`).
+//!
+//! # `#[processor(input = (K, V), output = W)] struct P { .. }`
+//! The struct is emitted with completed field types: `Timer` → `Timer<K>`, `Timers` → `Timers<K>`; with
+//! `#[timer(foreign)]`: `Timer<K, <K as Key>::Codec, __private::Foreign>` (a codec that is written stays);
+//! `#[state(codec = X)] Keyed<V>` → `Keyed<V, X>`; `#[store] KeyValueStore<K, V>` stays as written, with `codec = X` it gets
+//! `X` as its third parameter. Attributes of fields are removed.
+//! ```text
+//! impl Processor for P {
+//!     type InKey = K;
+//!     type InValue = V;
+//!     type OutKey = K;             // `output = (K2, V2)`: K2. Without `output`: K
+//!     type OutValue = W;           // without `output`: core::convert::Infallible
+//!     type Mode = __private::Keep; // `output = (K2, V2)`: Rekey. Without `output`: End
+//!     const NAME: &'static str = "P";
+//!     const FIELDS: &'static [FieldDecl] = &[  // marked fields only, in order; local and configuration fields are not here
+//!         FieldDecl::of::<Keyed<Session>>("open", FieldOptions { name: None, clock: TimeDomain::Event }),
+//!         FieldDecl::of::<Timer<K>>("idle", FieldOptions { name: Some("idle-2"), clock: TimeDomain::Wall }),
+//!     ];
+//!     fn visit_fields<F: FieldVisitor<Self>>(&mut self, visitor: &mut F) {
+//!         visitor.visit(&mut self.open);       // the same fields in the same order; the span of each is its field's:
+//!         visitor.visit(&mut self.idle);       // key types are checked here
+//!     }
+//! }
+//! impl<__K, __L> FitsLane<__K, __L> for P      // generic over the key, so that a wrong key is one error
+//! where
+//!     P: Handlers,                             // only where P is generic; else leave it out
+//!     __L: FitsField<P, Keyed<Session>>,       // one line per field of FIELDS, on the field's span
+//!     __L: FitsField<P, Timer<K>>,
+//! {}
+//! impl P {
+//!     pub(crate) fn init(limit: u64) -> Init<Self> {        // configuration fields in order; visibility of the struct
+//!         Init::new(move |build| P { open: build.field(0), idle: build.field(1), limit, seen: Default::default() })
+//!     }
+//! }
+//! impl Unconfigured for P { fn init() -> Init<Self> { P::init() } }   // only without configuration fields
+//! ```
+//! Parameters of `init` need `Send + 'static`. `#[local]` fields are `Default::default()`, `#[local(expr)]` are `expr`.
+//! Timers without a handler: a const assertion per timer field over `<P as Handlers>::ON_TIMER` with
+//! [`contains`]. Duplicate names across processors are found by `#[topology]` (const) or `Topology::build`.
+//!
+//! # `#[handlers] impl P { .. }`
+//! The impl is emitted unchanged (attributes removed, lints allowed), and:
+//! ```text
+//! impl Handlers for P {
+//!     const ON_TIMER: &'static [&'static str] = &["idle"];
+//!     const PUNCTUATORS: &'static [Punctuator] = &[Punctuator {
+//!         every: core::time::Duration::from_millis(10_000),
+//!         domain: TimeDomain::Wall,                         // default: Event
+//!         over: __private::over(<P as Processor>::FIELDS, "open"),   // without `over`: None
+//!     }];
+//!     fn process(&mut self, record: Record<Self::InKey, Self::InValue>, cx: &mut Context<Self>) -> Result<()> {
+//!         __private::done::<Self, _>(P::on_click(
+//!             self,
+//!             __private::give::<Self, Record<K, V>, RecordTypeAsTheUserWroteIt>(record),
+//!             __private::give_mut::<Self, Context<Self>, ContextTypeAsTheUserWroteIt>(cx),
+//!         ))
+//!     }
+//!     fn fire(&mut self, field: usize, fired: Fired<Self::InKey>, cx: &mut Context<Self>) -> Result<()> {
+//!         if field == const { __private::index(<P as Processor>::FIELDS, "idle") } {
+//!             __private::is_timer(&self.idle);              // the span of the user's `idle`
+//!             return __private::done::<Self, _>(P::close(self, give(fired), give_mut(cx)));
+//!         }
+//!         __private::no_handler::<Self>(field)
+//!     }
+//!     fn punctuate(&mut self, which: usize, cx: &mut Context<Self>) -> Result<()> {   // only with punctuators
+//!         match which {
+//!             0 => __private::done::<Self, _>(P::report(self, give_mut(cx))),          // with `over`
+//!             1 => cx.ended(|cx| __private::done::<Self, _>(P::tick(self, cx))),       // without: `Context<Self, End>`
+//!             _ => __private::no_handler::<Self>(which),
+//!         }
+//!     }
+//! }
+//! ```
+//! A punctuator without `over` takes `&mut Context<Self, End>`; the macro rewrites a plain `Context<Self>` in its signature
+//! to that, or says so. `over = f` names a `Keyed`, store or timer field; emit `let _ = &self.f;` on its span.
+//! `async fn` handlers: "async handlers are not supported yet".
+//!
+//! # `#[topology] fn sessions(t: &mut Topology) { .. }`
+//! The function is kept, each `let` is wrapped (it names the node and forgets the stateless steps), and a braced hidden
+//! struct carries the rest:
+//! ```text
+//! fn sessions(t: &mut Topology) {
+//!     let clicks = __private::bind(t.source::<Clicks>(), "clicks");
+//!     let [a, b] = __private::bind_each(clicks.fan_out(), ["a", "b"]);   // arrays from `fan_out` and `split`
+//!     ..
+//! }
+//! #[doc(hidden)] #[allow(non_camel_case_types)] struct sessions {}
+//! impl TopologyFn for sessions {
+//!     const NAME: &'static str = "sessions";
+//!     const GRAPH: StaticGraph = StaticGraph { name: "sessions", nodes: &[..] };
+//!     fn declare(t: &mut Topology) { sessions(t) }
+//! }
+//! ```
+//! `build()` is provided by the trait. [`Bind`](crate::topology::Bind) is implemented for streams, tables, groups and `()`;
+//! wrap only what is bound to a name.
+
+pub use crate::codec::{Codec, Decode, Encode, Json, Nullable};
+pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::key::{Key, KeyField};
+pub use crate::operator::Punctuator;
+pub use crate::processor::{
+    Context, End, FieldBuild, FieldDecl, FieldOptions, FieldVisitor, Fired, FitsLane, Handlers, Init, Keep, Processor,
+    Rekey, Unconfigured,
+};
+pub use crate::record::Record;
+pub use crate::sink::Sink;
+pub use crate::source::Source;
+pub use crate::store::{KeyValueStore, Keyed};
+pub use crate::time::{TimeDomain, Timestamp, WatermarkStrategy};
+pub use crate::timer::{Foreign, Own, Timer, Timers};
+pub use crate::topology::lane_state::{DecodeOnly, FitsField, KeyChanged, Lane};
+pub use crate::topology::{Bind, StaticGraph, StaticNode, Stream, Table, Topology, TopologyFn, bind_each};
+
+use crate::processor::{HandlerArg, HandlerResult, TimerField};
+
+/// Gives a handler its argument: `Given` is what it gets, `Want` the type that its user wrote.
+pub fn give<P, Given, Want: HandlerArg<P, Given>>(given: Given) -> Want {
+    Want::from_given(given)
+}
+
+/// As [`give`], by unique reference; the types stand without the reference.
+pub fn give_mut<P, Given, Want: HandlerArg<P, Given>>(given: &mut Given) -> &mut Want {
+    Want::from_given_mut(given)
+}
+
+/// Takes what a handler returned.
+///
+/// # Errors
+/// What it returned.
+pub fn done<P, R: HandlerResult<P>>(result: R) -> Result<()> {
+    result.into_result()
+}
+
+/// Names a `let`.
+pub fn bind<S: Bind>(stream: S, name: &'static str) -> S::Bound {
+    stream.bind(name)
+}
+
+/// Says that a field is a timer.
+pub fn is_timer<T: TimerField>(_: &T) {}
+
+/// Says that a type may stand in a key.
+pub fn key_field<T: KeyField>() {}
+
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// The place of a field; `usize::MAX` where there is none (another message says so).
+pub const fn index(fields: &[FieldDecl], field: &str) -> usize {
+    let mut i = 0;
+    while i < fields.len() {
+        if same(fields[i].field, field) {
+            return i;
+        }
+        i += 1;
+    }
+    usize::MAX
+}
+
+/// As [`index`], for a punctuator's `over`.
+pub const fn over(fields: &[FieldDecl], field: &str) -> Option<usize> {
+    match index(fields, field) {
+        usize::MAX => None,
+        i => Some(i),
+    }
+}
+
+/// Whether a name is among these.
+pub const fn contains(names: &[&str], name: &str) -> bool {
+    let mut i = 0;
+    while i < names.len() {
+        if same(names[i], name) {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
+/// What `fire` and `punctuate` return for a number without a handler.
+///
+/// # Errors
+/// Always.
+pub fn no_handler<P: Processor>(number: usize) -> Result<()> {
+    Err(Error::new(
+        ErrorKind::Internal,
+        format!("`{}` has no handler for timer or punctuator number {number}", P::NAME),
+    ))
+}

@@ -1,0 +1,320 @@
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use super::current::Current;
+use super::keyed::{encode_error, state_error};
+use super::merge::{Merged, after_prefix, merged};
+use super::overlay::{Overlay, Slot};
+use super::{ByteStore, Row, StoreKind};
+use crate::codec::{Codec, Decode, Encode, Json, codec_id};
+use crate::error::{Error, ErrorKind, Result};
+use crate::hash::{lane_hash, lane_of};
+use crate::id::{Epoch, StoreId};
+use crate::key::Key;
+use crate::operator::{Field, Weight};
+use crate::processor::{Entered, FieldSeed, StateField};
+
+/// A store with explicit keys: a `#[store]` field of a processor, for scans and for other keys than the current one.
+/// `C` is the codec of the values, `KC` that of the keys, which must be the lane's.
+///
+/// The current key is read as it was last written. Every other key, and every other row of a scan, is read as of the last
+/// commit: so a result does not depend on which keys share a lane. A write to a key of another lane is an error.
+pub struct KeyValueStore<K: Key, V, C = Json, KC = <K as Key>::Codec> {
+    store: StoreId,
+    bytes: Arc<dyn ByteStore>,
+    overlay: Overlay<V>,
+    current: Current,
+    lane: u32,
+    lanes: u32,
+    /// The key that a method was called with, encoded.
+    key: Vec<u8>,
+    /// A value as of the last commit, while the caller looks at it.
+    committed: Option<V>,
+    types: PhantomData<fn() -> (K, C, KC)>,
+}
+
+impl<K: Key, V: Clone, C: Decode<V>, KC: Encode<K> + Decode<K>> KeyValueStore<K, V, C, KC> {
+    /// All rows whose key's bytes lie in the range of these keys' bytes, in the order of the bytes. The order is that of
+    /// the keys for codecs that keep it: UTF-8, bytes, unsigned big-endian integers.
+    ///
+    /// # Errors
+    /// Outside a handler, or when local state cannot be read or decoded.
+    pub fn range(&self, range: impl RangeBounds<K>) -> Result<Vec<(K, V)>> {
+        let from = match range.start_bound() {
+            Bound::Unbounded => None,
+            Bound::Included(k) => Some(self.encoded(k)?),
+            Bound::Excluded(k) => Some(next(self.encoded(k)?)),
+        };
+        let to = match range.end_bound() {
+            Bound::Unbounded => None,
+            Bound::Excluded(k) => Some(self.encoded(k)?),
+            Bound::Included(k) => Some(next(self.encoded(k)?)),
+        };
+        let mut rows = Vec::new();
+        self.scan(from.as_deref(), to.as_deref(), |k, v| {
+            rows.push((k, v));
+            true
+        })?;
+        Ok(rows)
+    }
+
+    /// All rows whose key's bytes begin with `prefix`, in the order of the bytes.
+    ///
+    /// # Errors
+    /// As [`KeyValueStore::range`].
+    pub fn prefix(&self, prefix: &[u8]) -> Result<Vec<(K, V)>> {
+        let mut rows = Vec::new();
+        self.scan(Some(prefix), after_prefix(prefix).as_deref(), |k, v| {
+            rows.push((k, v));
+            true
+        })?;
+        Ok(rows)
+    }
+
+    /// Visits all rows with `from <= bytes of the key < to`, in the order of the bytes, until the visitor says `false`.
+    ///
+    /// # Errors
+    /// As [`KeyValueStore::range`].
+    pub fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, mut visit: impl FnMut(K, V) -> bool) -> Result<()> {
+        self.current.inside()?;
+        if let (Some(f), Some(t)) = (from, to)
+            && f >= t
+        {
+            return Ok(());
+        }
+        let own = |k: &[u8]| k == self.current.key.as_slice();
+        merged(&self.overlay, own, &*self.bytes, from, to, |key, value| {
+            let key = KC::decode(key).map_err(|e| {
+                Error::new(
+                    ErrorKind::State,
+                    format!("key in {} ({}): {e}", self.current.place(), KC::NAME),
+                )
+            })?;
+            let value = match value {
+                Merged::Decoded(v) => v.clone(),
+                Merged::Stored(b) => self.decode(b)?,
+            };
+            Ok(visit(key, value))
+        })
+    }
+}
+
+/// The smallest byte string above `key`.
+fn next(mut key: Vec<u8>) -> Vec<u8> {
+    key.push(0);
+    key
+}
+
+impl<K: Key, V, C: Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, KC> {
+    fn decode(&self, bytes: &[u8]) -> Result<V> {
+        C::decode(bytes).map_err(|e| state_error(&self.current.place(), C::NAME, &e))
+    }
+
+    fn encoded(&self, key: &K) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        self.encode_into(key, &mut out)?;
+        Ok(out)
+    }
+
+    fn encode_into(&self, key: &K, out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
+        KC::encode(key, out).map_err(|e| {
+            Error::new(
+                ErrorKind::Codec,
+                format!("key of {} ({}): {e}", self.current.place(), KC::NAME),
+            )
+        })
+    }
+
+    /// Encodes the key and says whether it is the current one.
+    fn set_key(&mut self, key: &K) -> Result<bool> {
+        self.current.inside()?;
+        let mut bytes = std::mem::take(&mut self.key);
+        let done = self.encode_into(key, &mut bytes);
+        self.key = bytes;
+        done?;
+        Ok(self.key.as_slice() == self.current.key.as_slice())
+    }
+
+    fn slot(&mut self, current: bool) -> Result<Slot> {
+        if current && let Some(slot) = self.current.slot {
+            return Ok(slot);
+        }
+        let hash = if current {
+            self.current.hash
+        } else {
+            lane_hash(&self.key)
+        };
+        if !current && self.lanes > 1 {
+            let lane = lane_of(hash, self.lanes);
+            if lane != self.lane {
+                let fix = "forward the value under that key and write it there";
+                return Err(self.current.foreign("a write", self.lane, lane, self.lanes, fix));
+            }
+        }
+        let slot = match self.overlay.find(hash, &self.key) {
+            Some(slot) => slot,
+            None => {
+                let (value, encoded) = match self.bytes.get(&self.key)? {
+                    None => (None, 0),
+                    Some(b) => (Some(self.decode(&b)?), b.len()),
+                };
+                self.overlay
+                    .insert(hash, &self.key, value, self.current.timestamp, encoded)
+            }
+        };
+        if current {
+            self.current.slot = Some(slot);
+        }
+        Ok(slot)
+    }
+
+    /// The value of a key: as last written where it is the current key, else as of the last commit.
+    ///
+    /// # Errors
+    /// Outside a handler, or when local state cannot be read or decoded.
+    pub fn get(&mut self, key: &K) -> Result<Option<&V>> {
+        if self.set_key(key)? {
+            let slot = self.slot(true)?;
+            return Ok(self.overlay.value(slot));
+        }
+        self.committed = match self.bytes.get(&self.key)? {
+            None => None,
+            Some(b) => Some(self.decode(&b)?),
+        };
+        Ok(self.committed.as_ref())
+    }
+
+    /// Writes the value of a key.
+    ///
+    /// # Errors
+    /// Outside a handler, when local state cannot be read or decoded, or for a key of another lane.
+    pub fn put(&mut self, key: &K, value: V) -> Result<()> {
+        let current = self.set_key(key)?;
+        let slot = self.slot(current)?;
+        *self.overlay.write(slot, self.current.timestamp) = Some(value);
+        Ok(())
+    }
+
+    /// Changes the value of a key in place; `init` makes it where there is none.
+    ///
+    /// # Errors
+    /// As [`KeyValueStore::put`].
+    pub fn update<R>(&mut self, key: &K, init: impl FnOnce() -> V, change: impl FnOnce(&mut V) -> R) -> Result<R> {
+        let current = self.set_key(key)?;
+        let slot = self.slot(current)?;
+        let value = self.overlay.write(slot, self.current.timestamp);
+        Ok(change(value.get_or_insert_with(init)))
+    }
+
+    /// Removes the value of a key.
+    ///
+    /// # Errors
+    /// As [`KeyValueStore::put`].
+    pub fn remove(&mut self, key: &K) -> Result<()> {
+        let current = self.set_key(key)?;
+        let slot = self.slot(current)?;
+        if self.overlay.value(slot).is_some() {
+            *self.overlay.write(slot, self.current.timestamp) = None;
+        }
+        Ok(())
+    }
+}
+
+impl<K, V, C, KC> Field for KeyValueStore<K, V, C, KC>
+where
+    K: Key,
+    V: Send + 'static,
+    C: Encode<V> + Decode<V>,
+    KC: Encode<K> + Decode<K>,
+{
+    fn store(&self) -> StoreId {
+        self.store
+    }
+
+    fn freeze(&mut self, _epoch: Epoch, rows: &mut Vec<Row>) -> Result<()> {
+        let current = &self.current;
+        self.overlay.freeze(rows, |_, value, out| {
+            C::encode(value, out).map_err(|e| encode_error(&current.place(), C::NAME, &e))
+        })
+    }
+
+    fn applied(&mut self, _epoch: Epoch) {
+        self.overlay.applied();
+    }
+
+    fn weight(&self) -> Weight {
+        self.overlay.weight()
+    }
+
+    fn trim(&mut self, bytes: usize) {
+        self.overlay.trim(bytes);
+    }
+
+    fn keys(&self, of_lane: &dyn Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>> {
+        let mut keys = Vec::new();
+        merged(
+            &self.overlay,
+            |_| true,
+            &*self.bytes,
+            None,
+            None,
+            |key, _| {
+                if of_lane(key) {
+                    keys.push(key.to_vec());
+                }
+                Ok(true)
+            },
+        )?;
+        Ok(keys)
+    }
+}
+
+impl<K, V, C, KC> StateField for KeyValueStore<K, V, C, KC>
+where
+    K: Key,
+    V: Send + 'static,
+    C: Encode<V> + Decode<V>,
+    KC: Encode<K> + Decode<K>,
+{
+    const KIND: StoreKind = StoreKind::KeyValue;
+
+    fn key_codec() -> Option<String> {
+        Some(codec_id::<KC>())
+    }
+
+    fn make(seed: FieldSeed) -> Self {
+        Self {
+            store: seed.store,
+            current: Current::new(&seed),
+            bytes: seed.bytes,
+            overlay: Overlay::default(),
+            lane: seed.lane,
+            lanes: seed.lanes,
+            key: Vec::new(),
+            committed: None,
+            types: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn enter(&mut self, at: &Entered<'_>) {
+        self.current.enter(at);
+    }
+
+    #[inline]
+    fn leave(&mut self, index: usize) -> Result<()> {
+        self.committed = None;
+        self.current.leave(index)
+    }
+}
+
+impl<K: Key, V, C, KC: Codec> fmt::Debug for KeyValueStore<K, V, C, KC> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyValueStore")
+            .field("field", &self.current.place())
+            .finish_non_exhaustive()
+    }
+}

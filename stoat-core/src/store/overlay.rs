@@ -1,0 +1,243 @@
+//! Decoded values over a byte store: what was written and not yet applied, and a cache of what was read.
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use crate::error::Result;
+use crate::operator::Weight;
+use crate::store::Row;
+use crate::time::Timestamp;
+
+/// A key's bytes; short ones are kept in place.
+pub(crate) type KeyBytes = SmallVec<[u8; 24]>;
+
+/// The place of an entry, valid until entries are dropped (between handlers only).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(u32);
+
+#[derive(Debug)]
+struct Entry<V> {
+    hash: u64,
+    key: KeyBytes,
+    /// `None`: there is no value, or it was deleted.
+    value: Option<V>,
+    /// Of the last write.
+    timestamp: Timestamp,
+    weight: usize,
+    dirty: bool,
+    frozen: bool,
+    /// Read since the clock hand came by.
+    used: bool,
+}
+
+/// Entries by key, found with a hash that the caller has already.
+#[derive(Debug)]
+pub(crate) struct Overlay<V> {
+    /// Places in `entries`.
+    table: HashTable<u32>,
+    /// `None` where an entry was dropped.
+    entries: Vec<Option<Entry<V>>>,
+    free: Vec<u32>,
+    /// Written since the last freeze, in order of the first write.
+    dirty: Vec<u32>,
+    /// Frozen and not yet applied.
+    frozen: Vec<u32>,
+    /// Where the next search for something to evict begins.
+    hand: usize,
+    weight: Weight,
+}
+
+impl<V> Default for Overlay<V> {
+    fn default() -> Self {
+        Self {
+            table: HashTable::new(),
+            entries: Vec::new(),
+            free: Vec::new(),
+            dirty: Vec::new(),
+            frozen: Vec::new(),
+            hand: 0,
+            weight: Weight::default(),
+        }
+    }
+}
+
+const LIVE: &str = "a slot is live until entries are dropped, which happens between handlers only";
+
+impl<V> Overlay<V> {
+    /// An entry weighs this and its encoded value: its own size, its places in the tables, a long key.
+    fn overhead(key: &[u8]) -> usize {
+        size_of::<Option<Entry<V>>>() + 16 + if key.len() > 24 { key.len() } else { 0 }
+    }
+
+    fn entry(&self, slot: Slot) -> &Entry<V> {
+        self.entries[slot.0 as usize].as_ref().expect(LIVE)
+    }
+
+    fn entry_mut(&mut self, slot: Slot) -> &mut Entry<V> {
+        self.entries[slot.0 as usize].as_mut().expect(LIVE)
+    }
+
+    /// Finds a key.
+    pub(crate) fn find(&mut self, hash: u64, key: &[u8]) -> Option<Slot> {
+        let entries = &mut self.entries;
+        let at = *self.table.find(hash, |&i| {
+            entries[i as usize]
+                .as_ref()
+                .is_some_and(|e| e.hash == hash && e.key.as_slice() == key)
+        })?;
+        if let Some(e) = entries[at as usize].as_mut() {
+            e.used = true;
+        }
+        Some(Slot(at))
+    }
+
+    /// Adds a key that [`Overlay::find`] did not find, as read from the store (`encoded`: the value's length there).
+    pub(crate) fn insert(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value: Option<V>,
+        timestamp: Timestamp,
+        encoded: usize,
+    ) -> Slot {
+        let weight = Self::overhead(key) + encoded;
+        let entry = Some(Entry {
+            hash,
+            key: KeyBytes::from_slice(key),
+            value,
+            timestamp,
+            weight,
+            dirty: false,
+            frozen: false,
+            used: true,
+        });
+        self.weight.total += weight;
+        let at = if let Some(at) = self.free.pop() {
+            self.entries[at as usize] = entry;
+            at
+        } else {
+            self.entries.push(entry);
+            u32::try_from(self.entries.len() - 1).expect("a lane's cache stays far below 4 billion entries")
+        };
+        let entries = &self.entries;
+        self.table
+            .insert_unique(hash, at, |&i| entries[i as usize].as_ref().map_or(0, |e| e.hash));
+        Slot(at)
+    }
+
+    /// The value.
+    pub(crate) fn value(&self, slot: Slot) -> Option<&V> {
+        self.entry(slot).value.as_ref()
+    }
+
+    /// The time of the last write.
+    pub(crate) fn timestamp(&self, slot: Slot) -> Timestamp {
+        self.entry(slot).timestamp
+    }
+
+    /// The value, to be changed: counts as a write at `timestamp`.
+    pub(crate) fn write(&mut self, slot: Slot, timestamp: Timestamp) -> &mut Option<V> {
+        let e = self.entries[slot.0 as usize].as_mut().expect(LIVE);
+        e.timestamp = timestamp;
+        if !e.dirty {
+            if !e.frozen {
+                self.weight.uncommitted += e.weight;
+            }
+            e.dirty = true;
+            self.dirty.push(slot.0);
+        }
+        &mut e.value
+    }
+
+    /// Encodes what was written since the last freeze.
+    pub(crate) fn freeze(
+        &mut self,
+        rows: &mut Vec<Row>,
+        mut encode: impl FnMut(&[u8], &V, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        rows.reserve(self.dirty.len());
+        for &at in &self.dirty {
+            let e = self.entries[at as usize].as_mut().expect(LIVE);
+            let value = match &e.value {
+                None => None,
+                Some(v) => {
+                    // The value's last length is the best guess for this one.
+                    let mut out = Vec::with_capacity(e.weight - Self::overhead(&e.key));
+                    encode(&e.key, v, &mut out)?;
+                    Some(out)
+                }
+            };
+            let weight = Self::overhead(&e.key) + value.as_ref().map_or(0, Vec::len);
+            self.weight.total = self.weight.total - e.weight + weight;
+            self.weight.uncommitted = self.weight.uncommitted - e.weight + weight;
+            e.weight = weight;
+            e.dirty = false;
+            if !e.frozen {
+                e.frozen = true;
+                self.frozen.push(at);
+            }
+            rows.push(Row {
+                key: e.key.to_vec(),
+                lane_key: e.key.len(),
+                value,
+                timestamp: e.timestamp,
+            });
+        }
+        self.dirty.clear();
+        Ok(())
+    }
+
+    /// What was frozen is in the store now.
+    pub(crate) fn applied(&mut self) {
+        for at in std::mem::take(&mut self.frozen) {
+            let e = self.entry_mut(Slot(at));
+            e.frozen = false;
+            if !e.dirty {
+                let (weight, gone) = (e.weight, e.value.is_none());
+                self.weight.uncommitted -= weight;
+                if gone {
+                    self.remove(at);
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, at: u32) {
+        let e = self.entries[at as usize].take().expect(LIVE);
+        self.weight.total -= e.weight;
+        self.free.push(at);
+        if let Ok(found) = self.table.find_entry(e.hash, |&i| i == at) {
+            found.remove();
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn weight(&self) -> Weight {
+        self.weight
+    }
+
+    /// Drops entries that the store has as well, those not read for a while first, until about `bytes` are left.
+    pub(crate) fn trim(&mut self, bytes: usize) {
+        // Twice around: the first time may only take away the marks of use.
+        let mut left = self.entries.len() * 2;
+        while self.weight.total > bytes && left > 0 {
+            left -= 1;
+            self.hand = (self.hand + 1) % self.entries.len();
+            let at = self.hand;
+            let Some(e) = self.entries[at].as_mut() else { continue };
+            if e.dirty || e.frozen {
+                continue;
+            }
+            if e.used {
+                e.used = false;
+            } else {
+                self.remove(at as u32);
+            }
+        }
+    }
+
+    /// All entries, in no order that may reach output.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&KeyBytes, Option<&V>)> {
+        self.entries.iter().flatten().map(|e| (&e.key, e.value.as_ref()))
+    }
+}

@@ -1,0 +1,32 @@
+//! Keyed timers: pending times of keys, fired on the lane of the key.
+//!
+//! All pending times of a lane are in memory, in the order in which they fire; the store has them for the next start.
+
+mod many;
+mod one;
+mod pending;
+
+pub use many::Timers;
+pub use one::Timer;
+
+/// A timer field that sets and cancels timers of the current key only.
+#[derive(Debug)]
+pub struct Own;
+
+/// A timer field that was declared `#[timer(foreign)]`: it may write timers of other keys.
+#[derive(Debug)]
+pub struct Foreign;
+
+/// Whether a timer field may write timers of other keys: [`Own`] or [`Foreign`].
+pub trait Reach: 'static {
+    /// It may.
+    const FOREIGN: bool;
+}
+
+impl Reach for Own {
+    const FOREIGN: bool = false;
+}
+
+impl Reach for Foreign {
+    const FOREIGN: bool = true;
+}
