@@ -8,7 +8,7 @@ use crate::codec::{Codec, Encode, codec_id};
 use crate::error::Result;
 use crate::hash::lane_hash;
 use crate::id::{Epoch, StoreId};
-use crate::key::Key;
+use crate::key::{Key, Types};
 use crate::operator::{Field, ForeignTimer, PendingTimers, Weight};
 use crate::processor::{Entered, FieldSeed, StateField, TimerField};
 use crate::store::overlay::KeyBytes;
@@ -22,7 +22,7 @@ pub struct Timers<K: Key, C = <K as Key>::Codec, S = Own> {
     pending: Pending<()>,
     /// A row's key: the key's bytes, then the time.
     row: KeyBytes,
-    types: PhantomData<fn() -> (K, C, S)>,
+    types: Types<(K, C, S)>,
 }
 
 impl<K: Key, C, S> Timers<K, C, S> {

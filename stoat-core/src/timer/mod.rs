@@ -5,6 +5,8 @@
 mod many;
 mod one;
 mod pending;
+#[cfg(test)]
+mod tests;
 
 pub use many::Timers;
 pub use one::Timer;

@@ -7,7 +7,7 @@ use crate::codec::{Codec, Encode, codec_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::lane_hash;
 use crate::id::{Epoch, StoreId};
-use crate::key::Key;
+use crate::key::{Key, Types};
 use crate::operator::{Field, ForeignTimer, PendingTimers, Weight};
 use crate::processor::{Entered, FieldSeed, StateField, TimerField};
 use crate::store::current::Current;
@@ -21,7 +21,7 @@ use crate::time::{TimeDomain, Timestamp};
 /// that has been reached already fires at the next advance. `C` is the key's codec, which must be the lane's.
 pub struct Timer<K: Key, C = <K as Key>::Codec, S = Own> {
     pending: Pending<Timestamp>,
-    types: PhantomData<fn() -> (K, C, S)>,
+    types: Types<(K, C, S)>,
 }
 
 pub(super) fn decode_time(current: &Current, bytes: &[u8]) -> Result<Timestamp> {
