@@ -4,6 +4,8 @@ mod deterministic;
 #[cfg(any(test, feature = "testing"))]
 pub mod recording;
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod tests;
 mod tokio;
 mod wiring;
