@@ -189,7 +189,9 @@ impl SimCluster {
     /// Compacts a topic: of each key the newest record stays, with `tombstones` deletes go as well. Offsets stay.
     pub fn compact(&self, topic: &str, tombstones: bool) {
         let mut state = self.lock();
-        let Some(topic) = state.topics.get_mut(topic) else { return };
+        let Some(topic) = state.topics.get_mut(topic) else {
+            return;
+        };
         for log in &mut topic.logs {
             let mut newest = BTreeMap::new();
             for (i, r) in log.iter().enumerate().filter(|(_, r)| !r.marker) {

@@ -242,6 +242,12 @@ impl Engine {
             .iter()
             .map(|s| known.record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN))
             .collect();
+        let punctuated: Vec<Watermark> = plan
+            .subs
+            .iter()
+            .zip(&watermarks)
+            .map(|(s, w)| known.record.punctuated.get(&s.name).copied().unwrap_or(*w))
+            .collect();
         let counts = plan.lane_counts();
         let build = NetBuild {
             graph: &self.graph,
@@ -250,6 +256,7 @@ impl Engine {
             sink_topics: plan.sink_topics.clone(),
             sink_partitions: plan.sink_partitions.clone().into(),
             watermarks: &watermarks,
+            punctuated: &punctuated,
             wall: known.record.wall,
             cache_budget: self.config.memory_budget.as_u64() as usize / 4,
             settings: NetSettings::default(),
@@ -311,6 +318,7 @@ impl Engine {
         tracing::warn!("restarting in place, from the last committed epoch: {reason}");
         self.generation = Generation(self.generation.0 + 1);
         self.status.restarts += 1;
+        self.status.run.settled = false;
         self.status.state = State::Starting;
         self.seed = self
             .seed

@@ -2,7 +2,7 @@
 //! one command, and what its answer means.
 //!
 //! ```text
-//! first start:  Topics ─ Group ─ Internals ─ Init ─ ReadEpochs ─ InputBounds ─ GroupOffsets ─ ChangelogBounds
+//! first start:  Topics ─ Group ─ Internals ─ Init ─ ReadEpochs ─ Found ─ InputBounds ─ GroupOffsets ─ ChangelogBounds
 //!               ─ (decide) ─ CreateChangelogs ─ Changelogs ─ Claim ─ RestoreBounds ─ Restore ─ Ready
 //! recovery:     [ReadEpochs, when fenced] ─ Init ─ ReadEpochs ─ RestoreBounds ─ Restore ─ Ready
 //! ```
@@ -104,6 +104,8 @@ enum Step {
         end: NextOffset,
         start: NextOffset,
     },
+    /// Looks at the changelogs once more: who was fenced may have made them since.
+    Found,
     InputBounds,
     GroupOffsets,
     ChangelogBounds,
@@ -314,7 +316,7 @@ impl Start {
             Step::Group | Step::GroupOffsets => Command::Group {
                 partitions: input_partitions(self),
             },
-            Step::Internals | Step::Changelogs => Command::Describe {
+            Step::Internals | Step::Found | Step::Changelogs => Command::Describe {
                 topics: std::iter::once(epochs)
                     .chain(self.plan().changelogs.iter().map(|c| c.topic.clone()))
                     .collect(),
@@ -461,6 +463,11 @@ impl Start {
                 let missing = found[0].is_none();
                 self.internals = found;
                 self.go(if missing { Step::CreateEpochs } else { Step::Init }, now);
+                Ok(())
+            }
+            (Step::Found, Reply::Topics(found)) => {
+                self.internals = found;
+                self.go(Step::InputBounds, now);
                 Ok(())
             }
             (Step::CreateEpochs, Reply::Done) => {
@@ -683,7 +690,7 @@ impl Start {
             Owner::Seen(first) if *first != owner => return Err(taken_over(owner.as_deref())),
             Owner::Seen(_) => {}
         }
-        self.go(Step::InputBounds, cx.now);
+        self.go(Step::Found, cx.now);
         Ok(())
     }
 

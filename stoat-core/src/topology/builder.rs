@@ -312,8 +312,16 @@ impl Draft {
             sub: SubTopologyId(0),
             key_codec,
             foreign,
+            peeks: false,
         });
         self.nodes[owner.0 as usize].stores.push(id);
+    }
+
+    /// Notes that the store added last is read for other keys than the current one.
+    pub(crate) fn peeks(&mut self) {
+        if let Some(s) = self.stores.last_mut() {
+            s.peeks = true;
+        }
     }
 
     /// Gives a node a stable name. `replace`: also where it has one.

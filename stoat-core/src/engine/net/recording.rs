@@ -94,10 +94,7 @@ impl Recording {
     /// The epochs up to `last`, each with what it was made of.
     pub fn history(&self, last: Epoch) -> BTreeMap<Epoch, Segment> {
         let tape = self.lock();
-        tape.segments
-            .range(..=last)
-            .map(|(e, s)| (*e, s.clone()))
-            .collect()
+        tape.segments.range(..=last).map(|(e, s)| (*e, s.clone())).collect()
     }
 
     /// The wall clock that the first generation began with.
@@ -121,7 +118,9 @@ impl LaneNet for RecordingNet {
         for item in &batch.items {
             let source = &batch.sources[item.source as usize];
             let r = source.batch.get(item.index as usize);
-            let lane_key = item.key.map(|(at, n)| batch.keys[at as usize..(at + n) as usize].to_vec());
+            let lane_key = item
+                .key
+                .map(|(at, n)| batch.keys[at as usize..(at + n) as usize].to_vec());
             let record = Dispatched {
                 sub: lane.sub,
                 entry: source.entry,
@@ -229,7 +228,10 @@ struct Replayer {
 
 impl Replayer {
     fn below(&mut self, n: u64) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.random >> 33) % n
     }
 
@@ -249,7 +251,13 @@ impl Replayer {
             };
             let to = batches.entry(lane).or_default();
             let mut batch = RecordBatch::default();
-            batch.push(r.offset, r.timestamp, r.key.as_deref(), r.value.as_deref(), r.headers.clone());
+            batch.push(
+                r.offset,
+                r.timestamp,
+                r.key.as_deref(),
+                r.value.as_deref(),
+                r.headers.clone(),
+            );
             to.sources.push(LaneSource {
                 batch: Arc::new(batch),
                 partition: r.partition,
@@ -296,7 +304,10 @@ impl Replayer {
         let mut events = Vec::new();
         while frozen.len() < lanes {
             self.net.poll(&mut events);
-            assert!(!events.is_empty(), "the lanes do not come to the barrier of epoch {epoch}");
+            assert!(
+                !events.is_empty(),
+                "the lanes do not come to the barrier of epoch {epoch}"
+            );
             for event in events.drain(..) {
                 match event {
                     NetEvent::Frozen(f) => frozen.push(*f),
@@ -341,6 +352,7 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
         sink_topics: graph.sinks.iter().map(|s| Arc::from(s.topic.as_str())).collect(),
         sink_partitions: with.sink_partitions.into(),
         watermarks: &watermarks,
+        punctuated: &watermarks,
         wall: with.wall,
         cache_budget: 0,
         settings: NetSettings {
@@ -413,7 +425,10 @@ fn result(graph: &Graph, frozen: &mut [Frozen], subs: usize) -> EpochResult {
         let w = &mut result.watermarks[f.lane.sub.0 as usize];
         *w = (*w).min(f.watermark);
         for (store, rows) in &f.stores {
-            let all = result.rows.entry(graph.stores[store.0 as usize].name.clone()).or_default();
+            let all = result
+                .rows
+                .entry(graph.stores[store.0 as usize].name.clone())
+                .or_default();
             for row in rows {
                 let twice = all.insert(row.key.clone(), (row.value.clone(), row.timestamp));
                 assert!(twice.is_none(), "two rows of one key in one epoch");

@@ -463,6 +463,7 @@ impl Setup {
             sink_topics: Arc::new(["out".into()]),
             sink_partitions: Arc::new([SINK_PARTITIONS]),
             watermarks: &self.watermarks,
+            punctuated: &self.watermarks,
             wall: Timestamp(self.wall),
             cache_budget: self.cache_budget,
             settings: self.settings,

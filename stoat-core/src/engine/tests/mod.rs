@@ -327,7 +327,9 @@ impl World {
 
     fn records(&self, topic: &str) -> Vec<LogRecord> {
         let all = 0..self.cluster.partitions(topic);
-        all.flat_map(|p| self.cluster.log(topic, p)).filter(|r| !r.marker).collect()
+        all.flat_map(|p| self.cluster.log(topic, p))
+            .filter(|r| !r.marker)
+            .collect()
     }
 }
 
@@ -347,5 +349,9 @@ const FAULTS: Faults = Faults {
 
 /// None for each third seed: there is only what crashes do.
 fn faults(seed: u64) -> Faults {
-    if seed.is_multiple_of(3) { Faults::default() } else { FAULTS }
+    if seed.is_multiple_of(3) {
+        Faults::default()
+    } else {
+        FAULTS
+    }
 }

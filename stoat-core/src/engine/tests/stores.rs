@@ -141,7 +141,12 @@ impl Peers {
     #[process]
     fn on_record(&mut self, r: Record<String, String>, cx: &mut Context<Self>) -> Result<()> {
         let other = self.peers.get(&r.value)?.copied();
-        let all: Vec<String> = self.peers.range(..)?.into_iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let all: Vec<String> = self
+            .peers
+            .range(..)?
+            .into_iter()
+            .map(|(k, v)| format!("{k}={v}"))
+            .collect();
         if other.is_some_and(|n| n % 5 == 4) {
             self.peers.remove(&r.key)?;
         } else {
@@ -173,11 +178,19 @@ struct Peering {
 impl Model for Peering {
     fn record(&mut self, _topic: &str, key: &str, value: &str, time: i64) {
         let (key, value) = if self.turned { (value, key) } else { (key, value) };
-        let see = |s: &Self, k: &str| if k == key { s.peers.get(k).copied() } else { s.applied.get(k).copied() };
+        let see = |s: &Self, k: &str| {
+            if k == key {
+                s.peers.get(k).copied()
+            } else {
+                s.applied.get(k).copied()
+            }
+        };
         let other = see(self, value);
         let keys: std::collections::BTreeSet<&String> = self.peers.keys().chain(self.applied.keys()).collect();
-        let all: Vec<String> =
-            keys.into_iter().filter_map(|k| Some(format!("{k}={}", see(self, k)?))).collect();
+        let all: Vec<String> = keys
+            .into_iter()
+            .filter_map(|k| Some(format!("{k}={}", see(self, k)?)))
+            .collect();
         let all = all.join(",");
         if other.is_some_and(|n| n % 5 == 4) {
             self.peers.remove(key);
@@ -259,7 +272,10 @@ fn i11_a_store_may_come_and_go_and_finds_its_state_again() {
     }
     let mut state = BTreeMap::new();
     for r in world.records("app-counted-changelog") {
-        state.insert(string(r.key.as_ref()), u64::from_be_bytes(r.value.unwrap().try_into().unwrap()));
+        state.insert(
+            string(r.key.as_ref()),
+            u64::from_be_bytes(r.value.unwrap().try_into().unwrap()),
+        );
     }
     assert_eq!(state, counted);
     // In the rounds with the store, in order: 30 records each, the second time with what the first left.
@@ -280,7 +296,9 @@ fn i11_a_store_may_come_and_go_and_finds_its_state_again() {
     }
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for r in world.records("out") {
-        seen.entry(string(r.key.as_ref())).or_default().push(string(r.value.as_ref()));
+        seen.entry(string(r.key.as_ref()))
+            .or_default()
+            .push(string(r.value.as_ref()));
     }
     assert_eq!(seen, want);
     assert_eq!(seen.values().map(Vec::len).sum::<usize>(), 60);
@@ -333,7 +351,10 @@ fn i18_another_key_codec_or_kind_of_a_store_is_refused_and_the_old_one_goes_on()
     let before = world.cluster.applied().len();
     let mut engine = world.engine(&graph_of(counts_by_json), 2);
     let error = world.run_to_error(&mut engine).to_string();
-    assert!(error.contains("app-counted-changelog") && error.contains("codec"), "{error}");
+    assert!(
+        error.contains("app-counted-changelog") && error.contains("codec"),
+        "{error}"
+    );
     let mut engine = world.engine(&graph_of(counted_timer), 2);
     let error = world.run_to_error(&mut engine).to_string();
     assert!(error.contains("counted") && error.contains("Timer"), "{error}");
@@ -360,7 +381,10 @@ fn i11_a_changelog_that_the_plan_knows_must_be_there_and_the_same() {
             let mut engine = world.engine_on(&disk, &graph, 2);
             let error = world.run_to_error(&mut engine).to_string();
             let why = if again { "made anew" } else { "is missing" };
-            assert!(error.contains("app-counted-changelog") && error.contains(why), "{error}");
+            assert!(
+                error.contains("app-counted-changelog") && error.contains(why),
+                "{error}"
+            );
         }
     }
 }

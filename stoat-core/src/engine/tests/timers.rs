@@ -96,21 +96,29 @@ impl Closing {
         }
         let sep = [",", ";"][stage];
         let open = self.open[stage].remove(key);
-        self.open[stage].insert(key.to_owned(), open.map_or(value.to_owned(), |o| format!("{o}{sep}{value}")));
+        self.open[stage].insert(
+            key.to_owned(),
+            open.map_or(value.to_owned(), |o| format!("{o}{sep}{value}")),
+        );
         self.idle[stage].insert(key.to_owned(), time + [20, 10][stage]);
     }
 
     fn emit(&mut self, key: &str, value: String, time: i64) {
-        self.out.push(("out", key.as_bytes().to_vec(), value.into_bytes(), time));
+        self.out
+            .push(("out", key.as_bytes().to_vec(), value.into_bytes(), time));
     }
 
     /// Fires a stage; whether it holds the watermark back.
     fn fire(&mut self, stage: usize, mark: &Mark) -> bool {
-        let Some(reached) = self.reached[stage] else { return false };
+        let Some(reached) = self.reached[stage] else {
+            return false;
+        };
         let mut clock = i64::MIN;
         loop {
             let next = self.idle[stage].iter().map(|(k, t)| (*t, k.clone())).min();
-            let Some((time, key)) = next.filter(|(t, _)| *t <= reached) else { return false };
+            let Some((time, key)) = next.filter(|(t, _)| *t <= reached) else {
+                return false;
+            };
             if !within(mark, stage, reached, clock, time, &key) {
                 return true;
             }
@@ -168,7 +176,9 @@ fn even(r: &mut Random, n: u64) -> Fed {
 /// Pushes the time of all partitions far on.
 fn end(world: &mut World) {
     for p in 0..PARTITIONS {
-        world.cluster.append("in", p, format!("end{p}").as_bytes(), b"end", START + 1_000_000);
+        world
+            .cluster
+            .append("in", p, format!("end{p}").as_bytes(), b"end", START + 1_000_000);
     }
 }
 
@@ -193,7 +203,9 @@ fn i11_i15_timers_close_each_session_once_under_crashes() {
         let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for r in world.records("out") {
             let values = string(r.value.as_ref());
-            seen.entry(string(r.key.as_ref())).or_default().extend(values.split(',').map(str::to_owned));
+            seen.entry(string(r.key.as_ref()))
+                .or_default()
+                .extend(values.split(',').map(str::to_owned));
         }
         assert_eq!(seen, want);
     }
@@ -248,7 +260,11 @@ impl Alarms {
     fn hear(&mut self, what: &str, fired: &Fired<String>, cx: &mut Context<Self>) -> Result<()> {
         let heard = self.heard.take()?.unwrap_or_default();
         // Short, and still depends on all that was before.
-        let heard = format!("{}{what}{}", &heard[heard.len().saturating_sub(30)..], fired.time.0 % 1_000);
+        let heard = format!(
+            "{}{what}{}",
+            &heard[heard.len().saturating_sub(30)..],
+            fired.time.0 % 1_000
+        );
         self.heard.put(heard.clone())?;
         cx.forward(heard)?;
         self.obey(&echo(what, &fired.key, fired.time.0))
@@ -376,7 +392,8 @@ impl Model for Alarmed {
             let heard = self.heard.get(&key).cloned().unwrap_or_default();
             let heard = format!("{}{field}{}", &heard[heard.len().saturating_sub(30)..], time % 1_000);
             self.heard.insert(key.clone(), heard.clone());
-            self.out.push(("out", key.as_bytes().to_vec(), heard.into_bytes(), time));
+            self.out
+                .push(("out", key.as_bytes().to_vec(), heard.into_bytes(), time));
             self.obey(&key, &echo(field, &key, time));
         }
     }
@@ -602,7 +619,13 @@ fn i06_i15_wall_clock_timers_and_punctuators_run_once_per_key_and_across_restart
         };
         world.check_model(&graph, model);
         for what in ["soon", "late", "wall", "event"] {
-            assert!(world.records("out").iter().any(|r| string(r.value.as_ref()).starts_with(what)), "{what}");
+            assert!(
+                world
+                    .records("out")
+                    .iter()
+                    .any(|r| string(r.value.as_ref()).starts_with(what)),
+                "{what}"
+            );
         }
     }
 }
