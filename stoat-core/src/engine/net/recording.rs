@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use super::super::epoch::merge;
-use super::super::message::{Control, Frozen, LaneBatch, LaneItem, LaneNet, LaneSource, NetEvent};
+use super::super::message::{Control, Frozen, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, NetEvent};
 use super::{DeterministicNet, NetBuild, NetSettings, build_lanes};
 use crate::error::Result;
 use crate::hash::lane_of;
@@ -224,6 +224,8 @@ struct Replayer {
     stores: Vec<Arc<dyn ByteStore>>,
     /// Frozen and not yet applied.
     waiting: Option<(Epoch, Vec<Frozen>)>,
+    /// What the lanes said and nobody has looked at yet.
+    events: Vec<NetEvent>,
 }
 
 impl Replayer {
@@ -282,6 +284,16 @@ impl Replayer {
         self.net.publish(self.next);
     }
 
+    /// Sends a mark; whether it was cut and left something due, so that its repetition must come before any record.
+    fn mark(&mut self, mark: Arc<Mark>) -> bool {
+        let cut = mark.limits.iter().any(Option::is_some);
+        self.control(Control::Mark(mark));
+        let first = self.events.len();
+        self.net.poll(&mut self.events);
+        let left = |e: &NetEvent| matches!(e, NetEvent::Marked { more_due: true, .. });
+        cut && self.events[first..].iter().any(left)
+    }
+
     fn apply(&mut self) -> Result<()> {
         let Some((epoch, frozen)) = self.waiting.take() else {
             return Ok(());
@@ -301,7 +313,7 @@ impl Replayer {
     fn freeze(&mut self, epoch: Epoch, lanes: usize) -> Result<()> {
         let mut frozen = Vec::new();
         let mut exchange: BTreeMap<SubTopologyId, (u32, Vec<ForeignTimer>)> = BTreeMap::new();
-        let mut events = Vec::new();
+        let mut events = std::mem::take(&mut self.events);
         while frozen.len() < lanes {
             self.net.poll(&mut events);
             assert!(
@@ -368,8 +380,9 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
         random: with.seed,
         stores: stores.clone(),
         waiting: None,
+        events: Vec::new(),
     };
-    let mut results = BTreeMap::new();
+    let (mut results, mut due) = (BTreeMap::new(), false);
     for (&epoch, segment) in history {
         if segment.begins {
             r.apply()?;
@@ -378,6 +391,7 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
         for entry in &segment.entries {
             match entry {
                 Entry::Record(record) => {
+                    assert!(!due, "epoch {epoch}: a record is dispatched before a mark that was cut is repeated");
                     run.push(&**record);
                     if r.below(6) == 0 {
                         r.records(&std::mem::take(&mut run));
@@ -396,7 +410,8 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
                             r.apply()?;
                             r.control(Control::Barrier(*epoch));
                         }
-                        other => r.control(other.clone()),
+                        Control::Mark(mark) => due = r.mark(mark.clone()),
+                        other @ Control::Tick(_) => r.control(other.clone()),
                     }
                 }
             }

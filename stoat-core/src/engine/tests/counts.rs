@@ -107,7 +107,7 @@ fn i07_i08_tiny_budgets_make_many_epochs_and_no_deadlock() {
         let _seed = Seed(seed);
         let mut world = World::new(seed);
         world.set("stoat.memory.budget", ["1B", "600B", "4KiB"][i % 3]);
-        world.set("stoat.commit.interval", "1h");
+        world.set("stoat.commit.interval", "10s");
         world.torment(&graph, 150, Faults::default(), line);
         world.check_model(&graph, Counts::default());
     }

@@ -348,7 +348,7 @@ fn i18_another_key_codec_or_kind_of_a_store_is_refused_and_the_old_one_goes_on()
         world.feed(&record);
     }
     world.run(&graph, 2);
-    let before = world.cluster.applied().len();
+    let before = world.cuts(&graph).len();
     let mut engine = world.engine(&graph_of(counts_by_json), 2);
     let error = world.run_to_error(&mut engine).to_string();
     assert!(
@@ -358,7 +358,7 @@ fn i18_another_key_codec_or_kind_of_a_store_is_refused_and_the_old_one_goes_on()
     let mut engine = world.engine(&graph_of(counted_timer), 2);
     let error = world.run_to_error(&mut engine).to_string();
     assert!(error.contains("counted") && error.contains("Timer"), "{error}");
-    assert_eq!(world.cluster.applied().len(), before, "nothing was written");
+    assert_eq!(world.cuts(&graph).len(), before, "nothing was written");
     world.run(&graph, 3);
     world.check_model(&graph, Counts::default());
 }
