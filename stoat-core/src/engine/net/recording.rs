@@ -391,7 +391,10 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
         for entry in &segment.entries {
             match entry {
                 Entry::Record(record) => {
-                    assert!(!due, "epoch {epoch}: a record is dispatched before a mark that was cut is repeated");
+                    assert!(
+                        !due,
+                        "epoch {epoch}: a record is dispatched before a mark that was cut is repeated"
+                    );
                     run.push(&**record);
                     if r.below(6) == 0 {
                         r.records(&std::mem::take(&mut run));
