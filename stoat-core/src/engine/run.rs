@@ -749,7 +749,9 @@ impl Run {
         p.committed = Some(c);
         p.since = cx.now;
         p.stage = Stage::Draining;
-        if !self.known.plan.peeks {
+        if self.known.plan.peeks {
+            self.ingest.hand_over(&mut *self.net);
+        } else {
             self.apply(cx);
         }
     }

