@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::epoch_record::{EPOCH_KEY, EpochRecord, PLAN_KEY, PlanRecord, encode};
 use crate::hash::partition_for;
@@ -48,6 +49,8 @@ pub struct ChangelogTarget {
     pub topic_id: String,
     /// Its partition count.
     pub partitions: i32,
+    /// How long its tombstones stay; `None`: as long as all else.
+    pub delete_retention: Option<Duration>,
 }
 
 /// Changelog records of all stores, by [`StoreId`].
@@ -142,6 +145,7 @@ mod tests {
             topic: "app-t-changelog".into(),
             topic_id: String::new(),
             partitions: 5,
+            delete_retention: None,
         }];
         let mut key = b"abc".to_vec();
         key.extend_from_slice(&7_u64.to_be_bytes());
@@ -161,6 +165,7 @@ mod tests {
             topic: t.into(),
             topic_id: "id".to_owned(),
             partitions: 1,
+            delete_retention: None,
         };
         let targets = [target("a"), target("b")];
         let row = Row {

@@ -122,6 +122,8 @@ pub struct Run {
     marking: Option<Marking>,
     /// A mark must be sent before the next record: what was due in the cut, or what a limit left.
     due: bool,
+    /// The lanes have not told their pending timers yet: the first mark fires nothing, so that the next has its limits.
+    asking: bool,
     nth: BTreeMap<LaneId, Position>,
     exchange: BTreeMap<(SubTopologyId, Epoch), (usize, Vec<ForeignTimer>)>,
     committed_offsets: BTreeMap<TopicPartition, NextOffset>,
@@ -229,6 +231,7 @@ impl Run {
             commit_mean: 10.0,
             marking: None,
             due,
+            asking: due,
             nth: BTreeMap::new(),
             exchange: BTreeMap::new(),
             committed_offsets,
@@ -556,8 +559,17 @@ impl Run {
             return;
         }
         if self.due {
-            self.due = false;
-            let limits = self.limits(&self.ingest.watermarks());
+            let asking = std::mem::take(&mut self.asking);
+            self.due = asking;
+            let limits = if asking {
+                let nothing = Position {
+                    time: Timestamp::MIN,
+                    key: Vec::new(),
+                };
+                vec![Some(nothing); self.lanes_of.len()]
+            } else {
+                self.limits(&self.ingest.watermarks())
+            };
             let mark = self.ingest.repeat(limits);
             self.send_mark(mark, true);
             return;

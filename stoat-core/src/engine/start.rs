@@ -970,6 +970,7 @@ impl Start {
                 topic: c.topic.clone(),
                 topic_id: found.id.clone(),
                 partitions: found.partitions,
+                delete_retention: FoundChangelog::new(found, BTreeMap::new()).delete_retention,
             });
         }
         for (name, topic) in &self.topics {
@@ -1028,7 +1029,7 @@ impl Start {
                 None => FoundChangelog {
                     topic_id: target.topic_id.clone(),
                     bounds: bounds.clone(),
-                    delete_retention: Some(DELETE_RETENTION),
+                    delete_retention: target.delete_retention,
                 },
             };
             let recorded = self
