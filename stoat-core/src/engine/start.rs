@@ -524,7 +524,8 @@ impl Start {
             }
             (Step::ChangelogBounds, Reply::Bounds(b)) => {
                 self.take_bounds(&b);
-                self.decide(cx)
+                self.decide(cx);
+                Ok(())
             }
             (Step::CreateChangelogs(topics), Reply::Done) => {
                 tracing::info!("created {}", names(&topics));
@@ -705,7 +706,7 @@ impl Start {
 
     // --- the decision where to begin -----------------------------------------------------------------------------------
 
-    fn decide(&mut self, cx: &mut StartCx<'_>) -> Result<()> {
+    fn decide(&mut self, cx: &StartCx<'_>) {
         let decided = self.refuse_lost_changelogs().and_then(|()| match self.record.take() {
             Some(r) => self.decide_by_record(cx, r),
             None => self.decide_first(cx),
@@ -715,7 +716,7 @@ impl Start {
             Err(e) => {
                 self.refusal = Some(e);
                 self.go(Step::Probe, cx.now);
-                return Ok(());
+                return;
             }
         };
         if let Some(text) = self.differing_copy(cx, &record) {
@@ -733,7 +734,7 @@ impl Start {
                 None => {
                     self.refusal = Some(Error::new(ErrorKind::State, text));
                     self.go(Step::Probe, cx.now);
-                    return Ok(());
+                    return;
                 }
             }
         }
@@ -764,7 +765,6 @@ impl Start {
             },
             cx.now,
         );
-        Ok(())
     }
 
     fn refuse_lost_changelogs(&self) -> Result<()> {

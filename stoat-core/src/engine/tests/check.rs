@@ -54,10 +54,7 @@ impl World {
                 assert_eq!(record.epoch, last, "a claim is of the epoch before it");
                 continue;
             }
-            assert_eq!(
-                record.incarnation, owner,
-                "I-10: nobody writes after another's claim"
-            );
+            assert_eq!(record.incarnation, owner, "I-10: nobody writes after another's claim");
             assert_eq!(record.epoch, Epoch(last.0 + 1), "epochs follow without a gap");
             let mut result = EpochResult::default();
             for (tp, r) in &t.records {

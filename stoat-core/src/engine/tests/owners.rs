@@ -112,7 +112,7 @@ fn i10_a_frozen_owner_that_wakes_after_another_has_claimed_changes_nothing() {
         drop(first);
         mine.crash();
         world.disk = mine;
-        for _ in fed..60 {
+        while fed < 60 {
             world.cluster.append(
                 "in",
                 fed % 3,

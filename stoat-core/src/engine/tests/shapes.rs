@@ -154,9 +154,8 @@ impl Model for Shaped {
                     self.chain(&other_key(&v), &format!("{v}!"), time);
                 }
             }
-            Shape::TwoSources => self.chain(key, value, time),
             Shape::SourceAndRekey if topic == "in" => self.chain(&other_key(value), value, time),
-            Shape::SourceAndRekey => self.chain(key, value, time),
+            Shape::TwoSources | Shape::SourceAndRekey => self.chain(key, value, time),
         }
     }
 

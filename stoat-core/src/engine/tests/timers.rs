@@ -444,7 +444,7 @@ fn orders(r: &mut Random, n: u64) -> Fed {
     for _ in 0..=r.below(3) {
         let (key, time) = (r.below(7), now - 10 + r.below(60) as i64);
         let what = r.one_of(&["s", "s", "c", "S", "S", "C"]);
-        commands += &format!("{what},k{key},{time};");
+        commands.extend([what, ",k", &key.to_string(), ",", &time.to_string(), ";"]);
     }
     fed(format!("k{}", r.below(7)), commands, now - r.below(5) as i64)
 }
