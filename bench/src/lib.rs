@@ -1,1 +1,1 @@
-
+//! Benchmarks; each is a program in `src/bin`.

@@ -204,7 +204,7 @@ impl Reader {
         for (partition, entry) in &mut opened.entries {
             let signal = &entry.signal;
             if signal.wanted.load(Ordering::SeqCst) && signal.messages.load(Ordering::SeqCst) {
-                entry.take(partition, &self.table.link, &mut self.scratch, out);
+                entry.take(partition, &mut self.scratch, out);
             }
         }
     }
@@ -218,7 +218,7 @@ impl Reader {
 }
 
 impl Entry {
-    fn take(&mut self, partition: &TopicPartition, link: &Link, scratch: &mut Scratch, out: &mut Vec<Event>) {
+    fn take(&mut self, partition: &TopicPartition, scratch: &mut Scratch, out: &mut Vec<Event>) {
         let Some(queue) = &self.queue else { return };
         // Cleared before looking: a message that arrives meanwhile sets it again.
         self.signal.messages.store(false, Ordering::SeqCst);
@@ -266,9 +266,6 @@ impl Entry {
                 self.signal.messages.store(true, Ordering::SeqCst);
                 break;
             }
-        }
-        if position != self.position || caught_up {
-            link.up();
         }
         self.position = position;
         if !batch.is_empty() || caught_up {

@@ -1,7 +1,6 @@
 //! Admin requests: what librdkafka's admin interface answers, as plain values.
 
 use std::ffi::{CString, c_char, c_int};
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -246,7 +245,7 @@ impl Client {
         // SAFETY: all arguments live during the call, which copies them; the topic is ours.
         unsafe {
             let mut one = [sys::rd_kafka_DeleteTopic_new(name.as_ptr())];
-            sys::rd_kafka_DeleteTopics(self.rk(), one.as_mut_ptr(), 1, ptr::null(), queue.raw());
+            sys::rd_kafka_DeleteTopics(self.rk(), one.as_mut_ptr(), 1, std::ptr::null(), queue.raw());
             sys::rd_kafka_DeleteTopic_destroy(one[0]);
         }
         answer(&queue, timeout, |_| ())

@@ -11,7 +11,7 @@ use std::mem::size_of;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka_sys as sys;
 use sys::rd_kafka_vtype_t as Vtype;
