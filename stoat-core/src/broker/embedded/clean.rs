@@ -1,5 +1,5 @@
 //! Rewrites old files of the journal without what nobody can read any more: compaction, and the space of records that
-//! retention or a deleted topic took away.
+//! retention or a deleted topic took away. Small commits become larger pieces on the way, so memory has fewer to know.
 //!
 //! It works on files that are not appended to, in a thread of its own, oldest first, and knows what the journal said
 //! when it began (all of that is on disk by then: what replaces a dropped entry cannot be lost). A new file is
@@ -53,6 +53,8 @@ pub(super) struct Input {
     pub(super) len: u64,
     /// Bytes that are dead already.
     pub(super) dead: u64,
+    /// Whether it is to be rewritten whatever a compaction finds.
+    pub(super) must: bool,
     pub(super) bytes: Bytes,
 }
 
@@ -240,8 +242,10 @@ fn compacted_chunks(
 fn collect(plan: &Plan, input: &Input, cancel: &AtomicBool, last: &mut LastOffsets) -> Result<(), String> {
     compacted_chunks(plan, input, cancel, |mut chunk| {
         let h = chunk.head;
-        while h.flags & COMPACTED == 0 {
-            let Some(r) = chunk.next()? else { break };
+        if h.flags & COMPACTED != 0 {
+            return Ok(());
+        }
+        while let Some(r) = chunk.next()? {
             if let Some(key) = r.key {
                 last.insert(hash_key(h.topic, h.partition, key), r.offset);
             }
@@ -274,7 +278,7 @@ fn fate(plan: &Plan, h: &ChunkHead, r: &format::Headed<'_>, last: &LastOffsets) 
 /// How many bytes a rewrite of the file gains, and whether it has to be.
 fn look(plan: &Plan, input: &Input, cancel: &AtomicBool, last: &LastOffsets) -> Result<(u64, bool), String> {
     let mut gain = input.dead;
-    let mut must = gain.saturating_mul(2) > input.len;
+    let mut must = input.must;
     if plan.compact {
         compacted_chunks(plan, input, cancel, |mut chunk| {
             let h = chunk.head;
@@ -441,15 +445,14 @@ impl<'a> Writer<'a> {
             let agree = h.horizon == horizon || h.horizon == 0 || horizon == 0;
             c.bytes() < CHUNK_BYTES && h.flags == flags && agree
         };
-        let i = match self.newest.get(&key).copied().filter(|i| fits(&self.window[*i])) {
-            Some(i) => i,
-            None => {
-                let mut chunk = Chunk::new(head.topic, head.partition, head.base, head.time);
-                chunk.head.flags = flags;
-                self.window.push(chunk);
-                self.newest.insert(key, self.window.len() - 1);
-                self.window.len() - 1
-            }
+        let i = if let Some(i) = self.newest.get(&key).copied().filter(|i| fits(&self.window[*i])) {
+            i
+        } else {
+            let mut chunk = Chunk::new(head.topic, head.partition, head.base, head.time);
+            chunk.head.flags = flags;
+            self.window.push(chunk);
+            self.newest.insert(key, self.window.len() - 1);
+            self.window.len() - 1
         };
         let chunk = &mut self.window[i];
         let before = chunk.bytes();

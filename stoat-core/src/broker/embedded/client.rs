@@ -23,7 +23,7 @@ pub struct ClientConfig {
 impl Default for ClientConfig {
     /// A plain reader and writer.
     fn default() -> Self {
-        Self { transactional_id: None, group_id: None, transaction_timeout: Duration::from_secs(60) }
+        Self { transactional_id: None, group_id: None, transaction_timeout: Duration::from_mins(1) }
     }
 }
 

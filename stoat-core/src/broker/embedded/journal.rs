@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::format::{
     self, Bad, ENTRY_HEADER, ENTRY_MAGIC, FILE_HEADER, FileHeader, VERSION, check_file_header, file_header, unframe,
 };
+use crate::broker::BrokerErrorKind;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A file in memory: its number in this process, never used twice.
@@ -96,8 +97,7 @@ pub(super) struct JournalFile {
 /// A failed append; nothing of it is visible.
 #[derive(Debug)]
 pub(super) struct AppendError {
-    /// The disk is full: it may work later.
-    pub(super) full: bool,
+    pub(super) kind: BrokerErrorKind,
     pub(super) message: String,
 }
 
@@ -119,6 +119,8 @@ pub(super) struct Journal {
     _lock: Option<File>,
     #[cfg(test)]
     pub(super) disk_limit: Option<Arc<std::sync::atomic::AtomicU64>>,
+    #[cfg(test)]
+    pub(super) syncs: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
 
 fn state(dir: &Path, what: &str, e: io::Error) -> Error {
@@ -200,6 +202,8 @@ impl Journal {
             _lock: lock,
             #[cfg(test)]
             disk_limit: None,
+            #[cfg(test)]
+            syncs: None,
         };
         let Some(dir) = dir else {
             journal.create(0).expect("memory does not fail");
@@ -343,7 +347,7 @@ impl Journal {
         let at = self.active_file().len;
         let synced = if self.never_synced { at } else { self.synced };
         format::finish_entry(entry, synced).map_err(|bad| AppendError {
-            full: false,
+            kind: BrokerErrorKind::Abort,
             message: format!("a transaction is {bad}: commit more often"),
         })?;
         #[cfg(test)]
@@ -377,7 +381,8 @@ impl Journal {
             self.torn = true;
             // When it fails here, it is tried again before the next append.
             let _ = self.cut_torn();
-            return Err(AppendError { full, message });
+            let kind = if full { BrokerErrorKind::Retriable } else { BrokerErrorKind::Fatal };
+            return Err(AppendError { kind, message });
         }
         active.len += entry.len() as u64;
         Ok((self.active(), at + ENTRY_HEADER as u64))
@@ -390,7 +395,7 @@ impl Journal {
         let active = self.active_file();
         if let Bytes::Disk { file, path } = &active.bytes {
             file.set_len(active.len).map_err(|e| AppendError {
-                full: false,
+                kind: BrokerErrorKind::Fatal,
                 message: format!("the embedded broker cannot cut a torn append off `{}`: {e}", path.display()),
             })?;
         }
@@ -411,6 +416,10 @@ impl Journal {
         let len = active.len;
         if let Bytes::Disk { file, .. } = &active.bytes {
             file.sync_data()?;
+        }
+        #[cfg(test)]
+        if let Some(syncs) = &self.syncs {
+            syncs.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         }
         self.synced = len;
         Ok(())

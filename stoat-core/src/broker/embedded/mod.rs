@@ -65,6 +65,9 @@ pub struct EmbeddedConfig {
     /// So many bytes of each entry reach the disk, then it is full.
     #[cfg(test)]
     disk_limit: Option<Arc<std::sync::atomic::AtomicU64>>,
+    /// Counts the syncs.
+    #[cfg(test)]
+    syncs: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
 
 impl EmbeddedConfig {
@@ -83,6 +86,8 @@ impl EmbeddedConfig {
             file_bytes: 32 << 20,
             #[cfg(test)]
             disk_limit: None,
+            #[cfg(test)]
+            syncs: None,
         }
     }
 }
@@ -151,6 +156,7 @@ impl EmbeddedBroker {
         #[cfg(test)]
         {
             journal.disk_limit.clone_from(&config.disk_limit);
+            journal.syncs.clone_from(&config.syncs);
         }
         let (sender, receiver) = mpsc::channel();
         let server = Server::new(config, journal, state, sender.clone());

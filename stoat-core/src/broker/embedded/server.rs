@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use super::clean::{self, Facts, Input, Plan, Rewritten};
 use super::client::{ClientConfig, Mailbox};
 use super::format::{self, Chunk, ChunkReader, CommitParts, GroupOffset};
-use super::journal::{FileId, Journal};
+use super::journal::{FileId, Journal, JournalFile};
 use super::state::{DEFAULTS, Settings, State};
 use super::{EmbeddedConfig, Fsync};
 use crate::broker::{
@@ -30,11 +30,14 @@ pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// So many messages are carried out before the answers go out.
 const BATCH: usize = 1024;
 /// How often retention is looked at while nobody writes, as on Kafka.
-const IDLE_CHECK: Duration = Duration::from_secs(300);
+const IDLE_CHECK: Duration = Duration::from_mins(5);
 /// How often at most it is looked at while somebody writes.
 const BUSY_CHECK: Duration = Duration::from_secs(1);
+/// A file with more pieces than this, of less than [`SMALL_CHUNK`] on average, is rewritten into larger ones.
+const MANY_CHUNKS: u64 = 1000;
+const SMALL_CHUNK: u64 = 4 << 10;
 /// How long rewriting rests after it failed.
-const CLEAN_PAUSE: Duration = Duration::from_secs(60);
+const CLEAN_PAUSE: Duration = Duration::from_mins(1);
 
 /// What the thread is told.
 pub(super) enum Message {
@@ -104,6 +107,8 @@ pub(super) struct Server {
     written: bool,
     /// Why nothing can be written any more.
     broken: Option<String>,
+    /// The command that is being carried out.
+    current: Option<(u64, OpId)>,
     sender: Sender<Message>,
     cleaner: Option<Cleaner>,
     clean_after: Option<Instant>,
@@ -146,6 +151,7 @@ impl Server {
             last_check: Instant::now(),
             written: false,
             broken: None,
+            current: None,
             sender,
             cleaner: None,
             clean_after: None,
@@ -156,6 +162,46 @@ impl Server {
 
     /// Runs until it is told to stop.
     pub(super) fn run(mut self, receiver: &Receiver<Message>) {
+        while panic::catch_unwind(AssertUnwindSafe(|| self.serve(receiver))).is_err() {
+            self.survive();
+        }
+        if let Some(cleaner) = self.cleaner.take() {
+            cleaner.cancel.store(true, Ordering::Relaxed);
+            // What it put in place counts on the next open.
+            let _ = cleaner.thread.join();
+        }
+    }
+
+    /// After a panic, which is a defect: nothing is written any more, and nobody waits for an answer for ever.
+    fn survive(&mut self) {
+        let why = "the embedded broker's thread panicked, which is a defect; open it anew: the journal has what was committed";
+        self.broken = Some(why.to_owned());
+        if let Some((id, op)) = self.current.take()
+            && let Some(client) = self.clients.get_mut(&id)
+        {
+            client.out.push((Event::Done { op, result: Err(fatal(why)) }, true));
+        }
+        self.doubt(why);
+        for client in self.clients.values_mut() {
+            for (partition, _) in std::mem::take(&mut client.readers) {
+                client.out.push((Event::Failed { partition, error: fatal(why) }, false));
+            }
+        }
+        self.answer();
+    }
+
+    /// Whether what waits to be told as written is on disk, nobody knows.
+    fn doubt(&mut self, why: &str) {
+        for client in self.clients.values_mut() {
+            for (event, wrote) in &mut client.out {
+                if let (true, Event::Done { result, .. }) = (*wrote, event) {
+                    *result = Err(BrokerError::new(BrokerErrorKind::Unknown, why));
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, receiver: &Receiver<Message>) {
         loop {
             let mut next = match receiver.recv_timeout(self.patience()) {
                 Ok(message) => Some(message),
@@ -181,11 +227,6 @@ impl Server {
                 break;
             }
             self.check_when_due();
-        }
-        if let Some(cleaner) = self.cleaner.take() {
-            cleaner.cancel.store(true, Ordering::Relaxed);
-            // What it put in place counts on the next open.
-            let _ = cleaner.thread.join();
         }
     }
 
@@ -262,13 +303,7 @@ impl Server {
                 );
                 tracing::error!("{why}");
                 self.broken = Some(why.clone());
-                for client in self.clients.values_mut() {
-                    for (event, wrote) in &mut client.out {
-                        if let (true, Event::Done { result, .. }) = (*wrote, event) {
-                            *result = Err(BrokerError::new(BrokerErrorKind::Unknown, why.clone()));
-                        }
-                    }
-                }
+                self.doubt(&why);
             }
         }
     }
@@ -303,6 +338,7 @@ impl Server {
 
     fn command(&mut self, id: u64, op: OpId, command: Command) {
         let mut wrote = false;
+        self.current = Some((id, op));
         let result = match command {
             Command::Describe { topics } => Ok(Reply::Topics(topics.iter().map(|t| self.describe(t)).collect())),
             Command::ListTopics => Ok(Reply::Names(self.state.names.keys().map(ToString::to_string).collect())),
@@ -337,6 +373,7 @@ impl Server {
                 if let Some(reader) = self.clients.get_mut(&id).and_then(|c| c.readers.get_mut(&partition)) {
                     reader.asked = Some(max_bytes);
                 }
+                self.current = None;
                 return;
             }
             Command::Close { partition } => {
@@ -349,6 +386,7 @@ impl Server {
         if let Some(client) = self.clients.get_mut(&id) {
             client.out.push((Event::Done { op, result }, wrote));
         }
+        self.current = None;
     }
 
     /// Appends one entry and takes it in.
@@ -358,10 +396,7 @@ impl Server {
         }
         format::begin_entry(&mut self.entry);
         body(&self.state, &mut self.entry);
-        let (file, at) = self.journal.append(&mut self.entry).map_err(|e| {
-            let kind = if e.full { BrokerErrorKind::Retriable } else { BrokerErrorKind::Fatal };
-            BrokerError::new(kind, e.message)
-        })?;
+        let (file, at) = self.journal.append(&mut self.entry).map_err(|e| BrokerError::new(e.kind, e.message))?;
         self.written = true;
         self.state.apply(file, at, &self.entry[format::ENTRY_HEADER..]).map_err(|bad| {
             fatal(format!("the embedded broker wrote an entry that it cannot read ({bad}); this is a defect"))
@@ -547,7 +582,7 @@ impl Server {
         if offsets.is_empty() {
             return Ok(Vec::new());
         }
-        let Some(group) = group.filter(|g| g.len() <= usize::from(u16::MAX)) else {
+        let Some(group) = group.filter(|g| u16::try_from(g.len()).is_ok()) else {
             return Err(fatal("a transaction has offsets, and this client has no group id to commit them for"));
         };
         let one = |(tp, next): &(TopicPartition, NextOffset)| {
@@ -584,17 +619,16 @@ impl Server {
             let r = batch.get(i as usize);
             let topic =
                 tables[b as usize][r.topic_idx as usize].ok_or_else(|| unknown(format_args!("topic `{}`", r.topic)))?;
-            let part = match by_partition.get(&(topic, r.partition)) {
-                Some(part) => &mut parts[*part],
-                None => {
-                    let p = self.state.partition(topic, r.partition);
-                    let p = p.ok_or_else(|| unknown(format_args!("partition {}-{}", r.topic, r.partition)))?;
-                    by_partition.insert((topic, r.partition), parts.len());
-                    let t = &self.state.topics[&topic];
-                    let chunks = vec![Chunk::new(topic, r.partition, p.end, time)];
-                    parts.push(Part { name: Arc::clone(&t.name), settings: t.settings.clone(), chunks });
-                    parts.last_mut().expect("just pushed")
-                }
+            let part = if let Some(part) = by_partition.get(&(topic, r.partition)) {
+                &mut parts[*part]
+            } else {
+                let p = self.state.partition(topic, r.partition);
+                let p = p.ok_or_else(|| unknown(format_args!("partition {}-{}", r.topic, r.partition)))?;
+                by_partition.insert((topic, r.partition), parts.len());
+                let t = &self.state.topics[&topic];
+                let chunks = vec![Chunk::new(topic, r.partition, p.end, time)];
+                parts.push(Part { name: Arc::clone(&t.name), settings: t.settings.clone(), chunks });
+                parts.last_mut().expect("just pushed")
             };
             let refused = |why: String| {
                 let place = format!("record {i} of batch {b}, for {}-{}", r.topic, r.partition);
@@ -700,17 +734,22 @@ impl Server {
 
     /// What there is to rewrite now.
     fn plan(&mut self) -> Result<Option<Plan>, String> {
-        let (mut dirty, mut clean, mut dead) = (0, 0, false);
+        let (mut dirty, mut clean, mut must) = (0, 0, BTreeSet::new());
         for id in self.journal.sealed() {
             let usage = self.state.files.get(id).copied().unwrap_or_default();
-            let len = self.journal.file(*id).map_or(0, |f| f.len);
+            let Some(JournalFile { name, len, .. }) = self.journal.file(*id) else { continue };
             clean += usage.clean;
             *(if self.seen.contains(id) { &mut clean } else { &mut dirty }) += usage.dirty;
-            dead |= usage.dead.saturating_mul(2) > len;
+            let dead = usage.dead.saturating_mul(2) > *len;
+            // Once: where many partitions are written to, pieces stay small.
+            let scattered = name.generation == 0 && usage.chunks > MANY_CHUNKS && usage.chunks * SMALL_CHUNK > *len;
+            if dead || scattered {
+                must.insert(*id);
+            }
         }
         // As Kafka's `min.cleanable.dirty.ratio` of 0.5, and not for less than a file.
         let compact = dirty >= clean.max(self.config.file_bytes);
-        if !compact && !dead || self.broken.is_some() {
+        if !compact && must.is_empty() || self.broken.is_some() {
             return Ok(None);
         }
         // What replaces what is dropped must not be lost before it.
@@ -727,6 +766,7 @@ impl Server {
                 name: file.name,
                 len: file.len,
                 dead: self.state.files.get(id).map_or(0, |u| u.dead),
+                must: must.contains(id),
                 bytes: file.bytes.share().map_err(|e| format!("opening {}: {e}", file.bytes.describe()))?,
             })
         };
