@@ -126,6 +126,8 @@ impl KafkaConfig {
             ("reconnect.backoff.ms".into(), "50".into()),
             ("reconnect.backoff.max.ms".into(), "1000".into()),
             ("topic.metadata.refresh.interval.ms".into(), "10000".into()),
+            // How long a topic that is not there is taken for one that is just being made.
+            ("topic.metadata.propagation.max.ms".into(), "5000".into()),
             ("statistics.interval.ms".into(), "0".into()),
             ("enable.metrics.push".into(), "false".into()),
         ];
@@ -204,7 +206,6 @@ impl KafkaConfig {
                 ("fetch.error.backoff.ms", "100".into()),
                 // A partition that is opened or drained waits for the request that is under way to its broker.
                 ("fetch.wait.max.ms", "50".into()),
-                ("topic.metadata.propagation.max.ms", "5000".into()),
             ],
             &[
                 ("group.id", self.group_id.clone()),
