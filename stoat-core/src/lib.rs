@@ -2,14 +2,17 @@
 
 extern crate self as stoat_core;
 
+pub mod app;
 pub mod broker;
 pub mod codec;
+pub mod config;
 pub mod engine;
 pub mod error;
 pub mod hash;
 pub mod id;
 pub mod key;
 pub mod operator;
+pub mod plan;
 pub mod prelude;
 pub mod processor;
 pub mod record;
@@ -25,3 +28,5 @@ pub mod topology;
 pub mod __private;
 
 pub use error::{Error, ErrorKind, Result};
+pub use stoat_derive::Key;
+pub use stoat_macros::{handlers, main, processor, sink, source, topology};

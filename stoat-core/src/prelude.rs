@@ -7,7 +7,7 @@ pub use serde::{Deserialize, Serialize};
 pub use crate::codec::{Be, Bytes, Codec, CodecError, Decode, Encode, Json, Utf8};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::key::Key;
-pub use crate::processor::{Context, Fired};
+pub use crate::processor::{Context, End, Fired};
 pub use crate::record::{Headers, Record};
 pub use crate::sink::Sink;
 pub use crate::source::Source;
@@ -15,3 +15,6 @@ pub use crate::store::{KeyValueStore, Keyed};
 pub use crate::time::{Timestamp, WatermarkStrategy};
 pub use crate::timer::{Timer, Timers};
 pub use crate::topology::{Branch, Stream, Table, Topology};
+
+pub use stoat_derive::Key;
+pub use stoat_macros::{handlers, processor, sink, source, topology};

@@ -1,1 +1,107 @@
-fn main() {}
+//! The project's own commands: `cargo xtask --help` lists them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod ci;
+mod clicks;
+mod demo;
+mod install;
+mod kafka;
+mod rocksdb;
+mod sh;
+mod suite;
+mod tidy;
+
+/// Sets up, shows, tests and checks this project.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Builds and runs the example `sessions` on the embedded broker, or on an Apache Kafka of its own
+    Demo {
+        /// Run on an Apache Kafka that is started for it, instead of on the embedded broker
+        #[arg(long)]
+        kafka: bool,
+        /// Only tell what is missing; install nothing
+        #[arg(long)]
+        no_install: bool,
+    },
+    /// Runs all tests, those on Apache Kafka included
+    Test {
+        /// Only tell what is missing; install nothing
+        #[arg(long)]
+        no_install: bool,
+        /// Handed on to `cargo test`, in place of `--workspace`: `cargo xtask test -- -p stoat-core restore`
+        #[arg(last = true)]
+        cargo_test: Vec<String>,
+    },
+    /// Checks everything that a change must pass: what `.ci/run` calls
+    Ci {
+        /// Only tell what is missing; install nothing
+        #[arg(long)]
+        no_install: bool,
+    },
+    /// Starts or stops an Apache Kafka on this machine, for playing and for tests by hand
+    Kafka {
+        #[command(subcommand)]
+        action: KafkaAction,
+    },
+    /// Builds RocksDB once for all profiles and prints the variables that make cargo use it
+    Rocksdb {
+        /// Build the version that another project has locked
+        #[arg(long, value_name = "CARGO_TOML")]
+        manifest_path: Option<PathBuf>,
+    },
+    /// Checks the house rules that no compiler knows
+    Tidy,
+    /// Makes the bundled log of clicks again
+    Clicks,
+}
+
+#[derive(Subcommand)]
+enum KafkaAction {
+    /// Starts a broker with empty topics; it runs until `stop`
+    Start {
+        /// The port on 127.0.0.1 [default: a free one]
+        #[arg(long)]
+        port: Option<u16>,
+        /// Only tell what is missing; install nothing
+        #[arg(long)]
+        no_install: bool,
+    },
+    /// Stops the broker and removes what it stored
+    Stop,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Task::Demo { kafka, no_install } => demo::run(kafka, !no_install),
+        Task::Test { no_install, cargo_test } => suite::run(!no_install, &cargo_test),
+        Task::Ci { no_install } => ci::run(!no_install),
+        Task::Kafka {
+            action: KafkaAction::Start { port, no_install },
+        } => kafka::start(port, !no_install),
+        Task::Kafka {
+            action: KafkaAction::Stop,
+        } => kafka::stop(),
+        Task::Rocksdb { manifest_path } => rocksdb::ensure(manifest_path.as_deref())
+            .map(|folder| println!("export ROCKSDB_LIB_DIR={} ROCKSDB_STATIC=1", folder.display())),
+        Task::Tidy => tidy::run(),
+        Task::Clicks => clicks::write(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("\nerror: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

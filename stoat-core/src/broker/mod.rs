@@ -3,6 +3,15 @@
 //! Implementations: `kafka` (librdkafka), `embedded` (in-process, one directory), and the simulator's. One contract
 //! test suite runs against all. The engine decides what to do; a broker only carries it out and tells what happened.
 
+pub mod blocking;
+#[cfg(any(test, feature = "testing"))]
+pub mod contract;
+pub mod embedded;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(any(test, feature = "testing"))]
+pub mod sim;
+
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -118,11 +127,7 @@ impl Transaction {
 
     /// All records of `before` in order.
     pub fn places_before(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let all = if self.before_order.is_empty() {
-            self.before.as_slice()
-        } else {
-            &[]
-        };
+        let all = if self.before_order.is_empty() { self.before.as_slice() } else { &[] };
         let rest = all.iter().enumerate();
         self.before_order
             .iter()
@@ -253,7 +258,8 @@ pub enum BrokerErrorKind {
     Unknown,
     /// The transaction is spoilt and must be (or has been) aborted; the next one may work.
     Abort,
-    /// The broker will never take this record. The place in the transaction, as (batch, record), when it is known.
+    /// The broker will never take this record. The place in the transaction, as (batch, record), when it is known; for a
+    /// record of [`Transaction::before`] the batch counts on behind [`Transaction::batches`].
     Refused(Option<(u32, u32)>),
     /// This producer is not the newest of its transactional id, or its transaction was ended by the broker.
     Fenced,
@@ -279,10 +285,7 @@ pub struct BrokerError {
 impl BrokerError {
     /// Makes an error.
     pub fn new(kind: BrokerErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-        }
+        Self { kind, message: message.into() }
     }
 }
 

@@ -154,6 +154,9 @@ pub trait LaneNet: Send {
     /// The smallest ingest number that any lane still has to work on; `u64::MAX`: all lanes are at rest.
     fn lowest(&self) -> u64;
 
+    /// Whether any lane has wall-clock timers or punctuators: only then are ticks sent.
+    fn wants_ticks(&self) -> bool;
+
     /// Appends what happened.
     fn poll(&mut self, out: &mut Vec<NetEvent>);
 

@@ -1,4 +1,18 @@
 //! The engine: ingest, lanes, epochs, commit, restart.
 
+pub mod core;
+pub mod epoch;
+pub mod epoch_record;
+pub mod executor;
+mod inbox;
+pub mod ingest;
+pub mod io;
+mod lane;
 pub mod message;
+pub mod net;
+pub mod run;
+pub mod start;
 pub mod tag;
+pub mod writer;
+#[cfg(test)]
+mod tests;

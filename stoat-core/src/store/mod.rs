@@ -3,6 +3,18 @@
 //! A store is written only by [`ByteStore::apply`], one atomic batch per epoch, each with the stamp that says what the
 //! store then holds. What survives a crash is the state of *some* applied batch; the changelog's tail does the rest.
 
+#[cfg(feature = "rocksdb")]
+mod directory;
+pub mod layout;
+pub mod memory;
+pub mod restore;
+#[cfg(feature = "rocksdb")]
+pub mod rocks;
+#[cfg(any(test, feature = "testing"))]
+pub mod twin;
+
+#[cfg(test)]
+mod tests;
 pub(crate) mod current;
 mod key_value;
 pub(crate) mod keyed;
@@ -60,6 +72,21 @@ pub struct Stamp {
     pub topic_id: String,
     /// The next changelog offset, by partition.
     pub offsets: BTreeMap<i32, NextOffset>,
+}
+
+impl Stamp {
+    /// This stamp as it stands after a batch: offsets of partitions that it does not name are those of before, unless
+    /// they belong to another topic.
+    #[must_use]
+    pub fn over(&self, before: Option<&Self>) -> Self {
+        let mut after = self.clone();
+        if let Some(before) = before.filter(|b| b.topic_id == self.topic_id) {
+            for (&partition, &offset) in &before.offsets {
+                after.offsets.entry(partition).or_insert(offset);
+            }
+        }
+        after
+    }
 }
 
 /// One atomic write of a store.

@@ -29,6 +29,15 @@ impl Reach for Own {
     const FOREIGN: bool = false;
 }
 
+/// A timer that may be set for other keys.
+#[diagnostic::on_unimplemented(
+    message = "this timer is set for the current key only",
+    label = "sets a timer of another key",
+    note = "call `.set(at)` or `.cancel()`; or declare the field `#[timer(foreign)]`: such a write takes effect at the end of the epoch"
+)]
+pub trait SetsOthers: Reach {}
+impl SetsOthers for Foreign {}
+
 impl Reach for Foreign {
     const FOREIGN: bool = true;
 }

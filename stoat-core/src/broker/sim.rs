@@ -1,0 +1,507 @@
+//! A broker without I/O, threads or clock: for the simulator. One seed, one run.
+//!
+//! Keeps what has broken engines before: markers take offsets; initialising a producer fences the older ones; the answer
+//! to a commit can be lost whether or not it was applied, and the lost request can arrive later; a transaction can be
+//! ended by the broker, which looks like fencing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use super::{
+    Bounds, Broker, BrokerError, BrokerErrorKind, Command, Committed, Event, Fetched, GroupInfo, OpId, Reply,
+    TopicInfo, Transaction,
+};
+use crate::id::{NextOffset, TopicPartition};
+use crate::record::{Headers, OutRecord, ProduceBatch, RecordBatch};
+use crate::time::Timestamp;
+
+/// How often each fault happens, in 1,000 transactions or initialisations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// The commit is applied, its answer is lost.
+    pub lost_answer: u32,
+    /// The commit is not applied, nor is there an answer.
+    pub lost_request: u32,
+    /// As `lost_request`, but the request arrives at some later time.
+    pub late_request: u32,
+    /// The broker ends the transaction and raises the producer's epoch.
+    pub timed_out: u32,
+    /// The transaction is aborted for a passing reason.
+    pub aborted: u32,
+    /// An initialisation fails for a passing reason.
+    pub init_failed: u32,
+}
+
+/// One record, or a marker, as it stands in a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRecord {
+    /// The key.
+    pub key: Option<Vec<u8>>,
+    /// The value.
+    pub value: Option<Vec<u8>>,
+    /// The event time.
+    pub timestamp: Timestamp,
+    /// The headers.
+    pub headers: Headers,
+    /// Whether this offset is a transaction's marker.
+    pub marker: bool,
+}
+
+#[derive(Default)]
+struct Topic {
+    id: String,
+    config: Vec<(String, String)>,
+    logs: Vec<Vec<LogRecord>>,
+}
+
+struct Late {
+    tid: String,
+    epoch: u32,
+    transaction: Arc<Transaction>,
+}
+
+#[derive(Default)]
+struct State {
+    random: u64,
+    faults: Faults,
+    topics: BTreeMap<String, Topic>,
+    made: u32,
+    epochs: BTreeMap<String, u32>,
+    groups: BTreeMap<String, BTreeMap<TopicPartition, NextOffset>>,
+    late: Vec<Late>,
+    late_applied: u32,
+}
+
+/// The brokers and their logs; clones are handles.
+#[derive(Clone, Default)]
+pub struct SimCluster(Arc<Mutex<State>>);
+
+impl SimCluster {
+    /// Makes an empty cluster.
+    pub fn new(seed: u64) -> Self {
+        let state = State {
+            random: seed.wrapping_mul(2).wrapping_add(1),
+            ..State::default()
+        };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Chooses how often faults happen from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.lock().faults = faults;
+    }
+
+    /// Creates a topic.
+    pub fn create(&self, name: &str, partitions: i32) {
+        self.lock().create(name, partitions, Vec::new());
+    }
+
+    /// Deletes a topic.
+    pub fn delete(&self, name: &str) {
+        self.lock().topics.remove(name);
+    }
+
+    /// Appends a record outside a transaction.
+    pub fn append(&self, topic: &str, partition: i32, key: &[u8], value: &[u8], timestamp: i64) {
+        let record = LogRecord {
+            key: Some(key.to_vec()),
+            value: Some(value.to_vec()),
+            timestamp: Timestamp(timestamp),
+            headers: Headers::default(),
+            marker: false,
+        };
+        if let Some(t) = self.lock().topics.get_mut(topic) {
+            t.logs[partition as usize].push(record);
+        }
+    }
+
+    /// A partition's log, markers included: the index is the offset.
+    pub fn log(&self, topic: &str, partition: i32) -> Vec<LogRecord> {
+        self.lock()
+            .topics
+            .get(topic)
+            .map(|t| t.logs[partition as usize].clone())
+            .unwrap_or_default()
+    }
+
+    /// The number of partitions of a topic; 0: it does not exist.
+    pub fn partitions(&self, topic: &str) -> i32 {
+        self.lock().topics.get(topic).map_or(0, |t| t.logs.len() as i32)
+    }
+
+    /// A group's committed offset.
+    pub fn committed(&self, group: &str, tp: &TopicPartition) -> Option<NextOffset> {
+        self.lock().groups.get(group)?.get(tp).copied()
+    }
+
+    /// Commits an offset for a group, or forgets it: as another program, or the broker's retention, would.
+    pub fn set_committed(&self, group: &str, tp: &TopicPartition, offset: Option<NextOffset>) {
+        let mut state = self.lock();
+        let group = state.groups.entry(group.to_owned()).or_default();
+        match offset {
+            Some(o) => group.insert(tp.clone(), o),
+            None => group.remove(tp),
+        };
+    }
+
+    /// How many lost requests were applied after all, later.
+    pub fn late_applied(&self) -> u32 {
+        self.lock().late_applied
+    }
+
+    /// Lets lost requests that are still on their way arrive now.
+    pub fn deliver_late(&self) {
+        let mut state = self.lock();
+        for late in std::mem::take(&mut state.late) {
+            // Only under the epoch it was sent with, and then it ends what is open: nothing is, for a transaction here
+            // is one piece; so it is applied whole.
+            if state.epochs.get(&late.tid) == Some(&late.epoch) {
+                state.apply(&late.tid, &late.transaction);
+                state.late_applied += 1;
+            }
+        }
+    }
+
+    /// A client of the cluster.
+    pub fn client(&self, transactional_id: &str, group: &str) -> SimClient {
+        SimClient {
+            cluster: self.clone(),
+            tid: transactional_id.to_owned(),
+            group: group.to_owned(),
+            epoch: None,
+            unknown: None,
+            events: VecDeque::new(),
+            open: BTreeMap::new(),
+        }
+    }
+}
+
+impl State {
+    fn draw(&mut self, n: u32) -> u32 {
+        // xorshift64
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 33) as u32 % n
+    }
+
+    fn create(&mut self, name: &str, partitions: i32, config: Vec<(String, String)>) {
+        self.made += 1;
+        let id = format!("id-{}", self.made);
+        let logs = vec![Vec::new(); partitions as usize];
+        self.topics.entry(name.to_owned()).or_insert(Topic { id, config, logs });
+    }
+
+    fn put(&mut self, r: &OutRecord<'_>, ends: &mut BTreeMap<TopicPartition, NextOffset>) {
+        let record = LogRecord {
+            key: r.key.map(<[u8]>::to_vec),
+            value: r.value.map(<[u8]>::to_vec),
+            timestamp: r.timestamp,
+            headers: r.headers.clone(),
+            marker: false,
+        };
+        if let Some(t) = self.topics.get_mut(&**r.topic) {
+            let log = &mut t.logs[r.partition as usize];
+            log.push(record);
+            ends.insert(TopicPartition::new(r.topic.clone(), r.partition), log.len() as i64);
+        }
+    }
+
+    fn missing(&self, batches: &[ProduceBatch]) -> Option<String> {
+        let topics = batches.iter().flat_map(ProduceBatch::iter).map(|r| r.topic);
+        topics
+            .into_iter()
+            .find(|t| !self.topics.contains_key(&***t))
+            .map(ToString::to_string)
+    }
+
+    fn apply(&mut self, group: &str, t: &Transaction) -> Vec<(TopicPartition, NextOffset)> {
+        let mut ends = BTreeMap::new();
+        for (b, i) in t.places() {
+            self.put(&t.batches[b as usize].get(i as usize), &mut ends);
+        }
+        for tp in ends.keys() {
+            let marker = LogRecord {
+                key: None,
+                value: None,
+                timestamp: Timestamp(0),
+                headers: Headers::default(),
+                marker: true,
+            };
+            if let Some(topic) = self.topics.get_mut(&*tp.topic) {
+                topic.logs[tp.partition as usize].push(marker);
+            }
+        }
+        let offsets = self.groups.entry(group.to_owned()).or_default();
+        offsets.extend(t.offsets.iter().cloned());
+        ends.into_iter().collect()
+    }
+}
+
+/// A commit without an answer; with where it went, if it was applied.
+type Unanswered = (Arc<Transaction>, Option<Vec<(TopicPartition, NextOffset)>>);
+
+/// One process's connection. Answers at once; what it asks for is there at the next poll.
+pub struct SimClient {
+    cluster: SimCluster,
+    tid: String,
+    group: String,
+    epoch: Option<u32>,
+    unknown: Option<Unanswered>,
+    events: VecDeque<Event>,
+    /// Position, whether records are asked for, and whether the end was told since the last ones.
+    open: BTreeMap<TopicPartition, (NextOffset, bool, bool)>,
+}
+
+impl SimClient {
+    fn error(kind: BrokerErrorKind, text: &str) -> BrokerError {
+        BrokerError::new(kind, text)
+    }
+
+    fn fenced(&self, state: &State) -> Option<BrokerError> {
+        let newest = state.epochs.get(&self.tid).copied();
+        (self.epoch.is_none() || self.epoch != newest)
+            .then(|| Self::error(BrokerErrorKind::Fenced, "there is a newer producer epoch"))
+    }
+
+    fn transact(&mut self, t: Transaction) -> Result<Reply, BrokerError> {
+        let cluster = self.cluster.clone();
+        let mut state = cluster.lock();
+        if let Some(topic) = state.missing(&t.batches).or_else(|| state.missing(&t.before)) {
+            return Err(BrokerError::new(
+                BrokerErrorKind::UnknownTopic,
+                format!("topic `{topic}` does not exist"),
+            ));
+        }
+        let mut ends = BTreeMap::new();
+        for (b, i) in t.places_before() {
+            state.put(&t.before[b as usize].get(i as usize), &mut ends);
+        }
+        if let Some(e) = self.fenced(&state) {
+            return Err(e);
+        }
+        let (f, roll) = (state.faults, state.draw(1_000));
+        let mut limit = f.aborted;
+        if roll < limit {
+            return Err(Self::error(BrokerErrorKind::Abort, "aborted by the fault plan"));
+        }
+        limit += f.timed_out;
+        if roll < limit {
+            *state.epochs.entry(self.tid.clone()).or_default() += 1;
+            return Err(Self::error(
+                BrokerErrorKind::Fenced,
+                "the transaction timed out at the broker",
+            ));
+        }
+        let t = Arc::new(t);
+        limit += f.lost_answer;
+        if roll < limit {
+            let ends = state.apply(&self.group, &t);
+            self.unknown = Some((t, Some(ends)));
+            return Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit"));
+        }
+        limit += f.lost_request;
+        if roll < limit {
+            self.unknown = Some((t, None));
+            return Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit"));
+        }
+        limit += f.late_request;
+        if roll < limit {
+            let epoch = self.epoch.unwrap_or_default();
+            state.late.push(Late {
+                tid: self.tid.clone(),
+                epoch,
+                transaction: Arc::clone(&t),
+            });
+            // The producer is of no more use: were it tried again, both could be applied. A real broker tells them
+            // apart by the transaction's state; here the first one decides.
+            self.unknown = None;
+            return Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit"));
+        }
+        Ok(Reply::Committed(Committed {
+            ends: state.apply(&self.group, &t),
+            retried: false,
+        }))
+    }
+
+    fn commit_again(&mut self) -> Result<Reply, BrokerError> {
+        let cluster = self.cluster.clone();
+        let mut state = cluster.lock();
+        if let Some(e) = self.fenced(&state) {
+            return Err(e);
+        }
+        if state.draw(4) == 0 {
+            return Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit"));
+        }
+        match self.unknown.take() {
+            Some((_, Some(ends))) => Ok(Reply::Committed(Committed { ends, retried: true })),
+            Some((t, None)) => Ok(Reply::Committed(Committed {
+                ends: state.apply(&self.group, &t),
+                retried: true,
+            })),
+            None => Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit")),
+        }
+    }
+
+    fn run(&mut self, command: Command) -> Option<Result<Reply, BrokerError>> {
+        let cluster = self.cluster.clone();
+        let reply = match command {
+            Command::Describe { topics } => {
+                let state = cluster.lock();
+                let info = |name: &Arc<str>| {
+                    state.topics.get(&**name).map(|t| TopicInfo {
+                        name: name.clone(),
+                        id: t.id.clone(),
+                        partitions: t.logs.len() as i32,
+                        config: t.config.clone(),
+                    })
+                };
+                Ok(Reply::Topics(topics.iter().map(info).collect()))
+            }
+            Command::ListTopics => Ok(Reply::Names(cluster.lock().topics.keys().cloned().collect())),
+            Command::CreateTopics { topics } => {
+                let mut state = cluster.lock();
+                for t in topics {
+                    state.create(&t.name, t.partitions, t.config);
+                }
+                Ok(Reply::Done)
+            }
+            Command::Bounds { partitions } => {
+                let state = cluster.lock();
+                let end = |tp: &TopicPartition| {
+                    state
+                        .topics
+                        .get(&*tp.topic)
+                        .map_or(0, |t| t.logs[tp.partition as usize].len() as i64)
+                };
+                Ok(Reply::Bounds(
+                    partitions.iter().map(|tp| Bounds { start: 0, end: end(tp) }).collect(),
+                ))
+            }
+            Command::Group { partitions } => {
+                let state = cluster.lock();
+                let offsets = state.groups.get(&self.group);
+                let offsets = partitions
+                    .iter()
+                    .map(|tp| offsets.and_then(|g| g.get(tp)).copied())
+                    .collect();
+                Ok(Reply::Group(GroupInfo {
+                    members: Vec::new(),
+                    offsets,
+                }))
+            }
+            Command::InitProducer => {
+                let mut state = cluster.lock();
+                let limit = state.faults.init_failed;
+                if state.draw(1_000) < limit {
+                    Err(Self::error(BrokerErrorKind::Retriable, "the coordinator is loading"))
+                } else {
+                    let epoch = state.epochs.entry(self.tid.clone()).or_default();
+                    *epoch += 1;
+                    self.epoch = Some(*epoch);
+                    self.unknown = None;
+                    Ok(Reply::Done)
+                }
+            }
+            Command::Transact(t) => self.transact(*t),
+            Command::CommitAgain => self.commit_again(),
+            Command::Produce(batch) => {
+                let mut ends = BTreeMap::new();
+                let mut state = cluster.lock();
+                for r in batch.iter() {
+                    state.put(&r, &mut ends);
+                }
+                Ok(Reply::Committed(Committed {
+                    ends: ends.into_iter().collect(),
+                    retried: false,
+                }))
+            }
+            Command::Open { partition, offset } => {
+                self.open.insert(partition, (offset, false, false));
+                Ok(Reply::Done)
+            }
+            Command::Fetch { partition, .. } => {
+                if let Some(p) = self.open.get_mut(&partition) {
+                    p.1 = true;
+                }
+                return None;
+            }
+            Command::Close { partition } => {
+                self.open.remove(&partition);
+                Ok(Reply::Done)
+            }
+        };
+        Some(reply)
+    }
+}
+
+impl Broker for SimClient {
+    fn submit(&mut self, op: OpId, command: Command) {
+        if let Some(result) = self.run(command) {
+            self.events.push_back(Event::Done { op, result });
+        }
+    }
+
+    fn poll(&mut self, out: &mut Vec<Event>) {
+        out.extend(self.events.drain(..));
+        let cluster = self.cluster.clone();
+        let mut state = cluster.lock();
+        let mut gone = Vec::new();
+        for (tp, (position, asked, told)) in &mut self.open {
+            if !*asked {
+                continue;
+            }
+            let Some(topic) = state.topics.get(&*tp.topic) else {
+                gone.push(tp.clone());
+                continue;
+            };
+            let end = topic.logs[tp.partition as usize].len() as i64;
+            if *position >= end && *told {
+                continue;
+            }
+            // Sometimes nothing has arrived yet, and never more than a few at once.
+            let some = state.draw(6);
+            if some == 0 && *position < end {
+                continue;
+            }
+            let log = &state.topics[&*tp.topic].logs[tp.partition as usize];
+            let mut batch = RecordBatch::default();
+            while *position < end && batch.len() < 1 + some as usize {
+                let r = &log[*position as usize];
+                if !r.marker {
+                    batch.push(
+                        *position,
+                        r.timestamp,
+                        r.key.as_deref(),
+                        r.value.as_deref(),
+                        r.headers.clone(),
+                    );
+                }
+                *position += 1;
+            }
+            *asked = false;
+            *told = *position >= end;
+            out.push(Event::Fetched(Fetched {
+                partition: tp.clone(),
+                batch,
+                position: *position,
+                caught_up: *told,
+            }));
+        }
+        for tp in gone {
+            self.open.remove(&tp);
+            let error = Self::error(BrokerErrorKind::UnknownTopic, "no such topic");
+            out.push(Event::Failed { partition: tp, error });
+        }
+    }
+
+    fn notify(&self, waker: Waker) {
+        // There is always something to look at: the simulator decides when.
+        waker.wake();
+    }
+}

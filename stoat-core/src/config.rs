@@ -1,0 +1,506 @@
+//! Configuration: one typed struct, filled from defaults, a YAML file, the environment, the command line and code.
+//!
+//! Keys are dotted (`stoat.commit.interval`); units stand in values (`100ms`, `64MiB`). In YAML they nest or stay
+//! dotted, in the environment they are `STOAT__COMMIT__INTERVAL`. An unknown key is an error with a did-you-mean; its
+//! value is never shown, for it may be a secret.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What may be lost or doubled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarantee {
+    /// Outputs, state and offsets commit together or not at all.
+    ExactlyOnce,
+    /// State is exactly that of the committed offsets; outputs of a lost epoch are sent again.
+    AtLeastOnce,
+}
+
+/// When the embedded broker's journal reaches the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsyncPolicy {
+    /// With each commit; commits that wait share one.
+    Commit,
+    /// Every second.
+    Interval,
+    /// When the operating system pleases; survives kill -9, not a power cut.
+    Off,
+}
+
+/// Where an application begins that has never committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// At the beginning of each partition.
+    Earliest,
+    /// At its end. Applies once, at the first start; the positions are committed before the first record.
+    Latest,
+}
+
+/// Which of two differing offsets a start believes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartOffsets {
+    /// The application's own epoch record.
+    Record,
+    /// The consumer group's committed offsets.
+    Group,
+}
+
+trait Value: Sized {
+    const WHAT: &'static str;
+    fn parse(text: &str) -> Option<Self>;
+    fn show(&self) -> String;
+}
+
+impl Value for String {
+    const WHAT: &'static str = "a text that is not empty";
+    fn parse(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+    fn show(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Value for PathBuf {
+    const WHAT: &'static str = "a path";
+    fn parse(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| text.into())
+    }
+    fn show(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+impl Value for Duration {
+    const WHAT: &'static str = "a duration such as `100ms`, `5s` or `1h`";
+    fn parse(text: &str) -> Option<Self> {
+        humantime::parse_duration(text).ok()
+    }
+    fn show(&self) -> String {
+        humantime::format_duration(*self).to_string()
+    }
+}
+
+impl Value for bytesize::ByteSize {
+    const WHAT: &'static str = "a size such as `64MiB`";
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+    fn show(&self) -> String {
+        self.display().iec().to_string()
+    }
+}
+
+impl Value for u32 {
+    const WHAT: &'static str = "a whole number";
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for bool {
+    const WHAT: &'static str = "`true` or `false`";
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    const WHAT: &'static str = T::WHAT;
+    fn parse(text: &str) -> Option<Self> {
+        T::parse(text).map(Some)
+    }
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(String::new, T::show)
+    }
+}
+
+macro_rules! choice {
+    ($t:ident, $what:literal, $($text:literal => $variant:ident),+) => {
+        impl Value for $t {
+            const WHAT: &'static str = $what;
+            fn parse(text: &str) -> Option<Self> {
+                match text.replace('-', "_").to_lowercase().as_str() {
+                    $($text => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+            fn show(&self) -> String {
+                match self { $(Self::$variant => $text,)+ }.to_owned()
+            }
+        }
+    };
+}
+
+choice!(Guarantee, "`exactly_once` or `at_least_once`", "exactly_once" => ExactlyOnce, "at_least_once" => AtLeastOnce);
+choice!(FsyncPolicy, "`commit`, `interval` or `off`", "commit" => Commit, "interval" => Interval, "off" => Off);
+choice!(Reset, "`earliest` or `latest`", "earliest" => Earliest, "latest" => Latest);
+choice!(StartOffsets, "`record` or `group`", "record" => Record, "group" => Group);
+
+macro_rules! config {
+    ($($(#[doc = $doc:literal])+ $key:literal $field:ident: $t:ty = $default:expr;)+) => {
+        /// The whole configuration of one application.
+        #[derive(Clone)]
+        pub struct Config {
+            $($(#[doc = $doc])+ pub $field: $t,)+
+            /// Settings for the Kafka client, under its own names: `stoat.kafka.client.<name>`.
+            pub kafka_client: BTreeMap<String, String>,
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($field: $default,)+ kafka_client: BTreeMap::new() }
+            }
+        }
+
+        /// All keys with their documentation and defaults.
+        pub fn keys() -> Vec<(&'static str, String, String)> {
+            let d = Config::default();
+            vec![$(($key, [$($doc),+].concat().trim().to_owned(), d.$field.show())),+]
+        }
+
+        impl Config {
+            fn put(&mut self, key: &str, value: &str) -> Option<std::result::Result<(), &'static str>> {
+                match key {
+                    $($key => Some(match <$t>::parse(value) {
+                        Some(v) => { self.$field = v; Ok(()) }
+                        None => Err(<$t as Value>::WHAT),
+                    }),)+
+                    _ => None,
+                }
+            }
+
+            fn shown(&self) -> Vec<(String, String)> {
+                let mut all = vec![$(($key.to_owned(), self.$field.show())),+];
+                all.extend(self.kafka_client.iter().map(|(k, v)| (format!("{CLIENT}{k}"), v.clone())));
+                all
+            }
+        }
+    };
+}
+
+const CLIENT: &str = "stoat.kafka.client.";
+
+config! {
+    /// Names the application: consumer group, transactional id, changelogs. Required; examples have their own.
+    "stoat.application-id" application_id: Option<String> = None;
+    /// Kafka's bootstrap servers, `host:port,..`. Absent: the embedded broker.
+    "stoat.bootstrap-servers" bootstrap_servers: Option<String> = None;
+    /// `exactly_once` or `at_least_once`.
+    "stoat.processing-guarantee" guarantee: Guarantee = Guarantee::ExactlyOnce;
+    /// Lanes per sub-topology. Absent: the number of cores, at least 2.
+    "stoat.lanes" lanes: Option<u32> = None;
+    /// One budget for fetch buffers, producer queue, uncommitted bytes, caches and RocksDB.
+    "stoat.memory.budget" memory_budget: bytesize::ByteSize = bytesize::ByteSize::mib(64);
+    /// Where local state and the embedded broker's journal are; below it one folder per application id.
+    "stoat.state.dir" state_dir: PathBuf = PathBuf::from("stoat-state");
+    /// A store's bytes are made durable at least every so many epochs.
+    "stoat.state.flush-epochs" flush_epochs: u32 = 100;
+    /// A fixed commit interval. Absent: adaptive.
+    "stoat.commit.interval" commit_interval: Option<Duration> = None;
+    /// The shortest adaptive commit interval.
+    "stoat.commit.interval-min" commit_interval_min: Duration = Duration::from_millis(10);
+    /// The longest adaptive commit interval.
+    "stoat.commit.interval-max" commit_interval_max: Duration = Duration::from_secs(5);
+    /// Bounds every wait on the commit path; what takes longer ends in a restart of the engine.
+    "stoat.commit.timeout" commit_timeout: Duration = Duration::from_mins(1);
+    /// An idle application commits this often, so that offsets and stamps never grow old.
+    "stoat.commit.keep-alive" keep_alive: Duration = Duration::from_mins(30);
+    /// How long an empty partition that has more to come holds back the others it is merged with.
+    "stoat.ingest.max-wait" max_wait: Duration = Duration::from_secs(1);
+    /// How often watermark marks go through the lanes.
+    "stoat.watermark.interval" watermark_interval: Duration = Duration::from_millis(200);
+    /// How often the wall clock moves where timers or punctuators follow it.
+    "stoat.wall-clock.interval" wall_interval: Duration = Duration::from_millis(10);
+    /// Where an application begins that has never committed: `earliest` or `latest`.
+    "stoat.start.reset" start_reset: Reset = Reset::Earliest;
+    /// Which offsets a start believes when the epoch record and the consumer group differ: `record` or `group`. Absent: neither, it stops.
+    "stoat.start.offsets" start_offsets: Option<StartOffsets> = None;
+    /// Whether a start without an epoch record may go on from the group's offsets although changelogs hold records.
+    "stoat.start.take-over" take_over: bool = false;
+    /// How long a start waits for live members of the consumer group to go away.
+    "stoat.start.group-wait" group_wait: Duration = Duration::from_secs(50);
+    /// Faults (handler panics, lost transactions) within the window before the process ends with exit code 4.
+    "stoat.restart.max-faults" max_faults: u32 = 5;
+    /// The window of `stoat.restart.max-faults`.
+    "stoat.restart.window" fault_window: Duration = Duration::from_mins(5);
+    /// How long a graceful stop may take.
+    "stoat.shutdown.timeout" shutdown_timeout: Duration = Duration::from_secs(25);
+    /// Whether missing source and sink topics are created. Misspelt topics then look healthy; meant for examples.
+    "stoat.topics.create" create_topics: bool = false;
+    /// Partitions of topics that are created because of `stoat.topics.create`.
+    "stoat.topics.partitions" topic_partitions: u32 = 6;
+    /// Replication factor of topics that are created; 0: the broker's default.
+    "stoat.topics.replication" topic_replication: u32 = 0;
+    /// When the embedded broker's journal reaches the disk: `commit`, `interval` or `off`.
+    "stoat.embedded.fsync" embedded_fsync: FsyncPolicy = FsyncPolicy::Commit;
+    /// How long the broker lets a transaction be open.
+    "stoat.kafka.transaction-timeout" transaction_timeout: Duration = Duration::from_mins(1);
+    /// How long a start waits for a broker before it ends with the reason.
+    "stoat.kafka.connect-timeout" connect_timeout: Duration = Duration::from_mins(1);
+}
+
+impl Config {
+    /// Sets one key.
+    ///
+    /// # Errors
+    /// An unknown key (with the nearest known one; the value is not shown), or a value that is not what the key takes.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        if let Some(name) = key.strip_prefix(CLIENT)
+            && !name.is_empty()
+        {
+            self.kafka_client.insert(name.to_owned(), value.to_owned());
+            return Ok(());
+        }
+        match self.put(key, value) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(what)) if is_secret(key) => Err(Error::new(
+                ErrorKind::Config,
+                format!("the value of `{key}` is not {what}"),
+            )),
+            Some(Err(what)) => Err(Error::new(
+                ErrorKind::Config,
+                format!("`{key}` is `{}`, which is not {what}", mask(key, value)),
+            )),
+            None => Err(unknown(key)),
+        }
+    }
+
+    /// Reads a YAML file on top of what is set.
+    ///
+    /// # Errors
+    /// When the file cannot be read or parsed, or as [`Config::set`].
+    pub fn file(&mut self, path: &Path) -> Result<()> {
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            Error::with_source(
+                ErrorKind::Config,
+                format!("the configuration file {} cannot be read", path.display()),
+                e,
+            )
+        })?;
+        self.yaml(&text).map_err(|e| e.at(format!("in {}", path.display())))
+    }
+
+    /// Reads YAML text on top of what is set.
+    ///
+    /// # Errors
+    /// When it cannot be parsed, or as [`Config::set`].
+    pub fn yaml(&mut self, text: &str) -> Result<()> {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let tree: serde_json::Value = serde_saphyr::from_str(text).map_err(|e| {
+            // Only the first line: what follows may quote the file, and with it a secret.
+            let first = e.to_string().lines().next().unwrap_or_default().to_owned();
+            Error::new(ErrorKind::Config, format!("the YAML cannot be read: {first}"))
+        })?;
+        let mut flat = Vec::new();
+        flatten(String::new(), &tree, &mut flat)?;
+        flat.iter().try_for_each(|(k, v)| self.set(k, v))
+    }
+
+    /// Reads variables `STOAT__SECTION__KEY` on top of what is set; one underscore stands for a hyphen, below
+    /// `STOAT__KAFKA__CLIENT__` two stand for a dot.
+    ///
+    /// # Errors
+    /// As [`Config::set`].
+    pub fn env(&mut self, vars: impl IntoIterator<Item = (String, String)>) -> Result<()> {
+        let mut vars: Vec<_> = vars.into_iter().filter(|(k, _)| k.starts_with("STOAT__")).collect();
+        vars.sort();
+        for (name, value) in vars {
+            let key = name.to_lowercase().replace("__", ".").replace('_', "-");
+            self.set(&key, &value)
+                .map_err(|e| e.at(format!("environment variable {name}")))?;
+        }
+        Ok(())
+    }
+
+    /// The number of lanes per sub-topology.
+    pub fn lane_count(&self) -> u32 {
+        let cores = || {
+            std::thread::available_parallelism()
+                .map_or(2, |n| n.get() as u32)
+                .max(2)
+        };
+        self.lanes.unwrap_or_else(cores).max(1)
+    }
+
+    /// The application id.
+    ///
+    /// # Errors
+    /// When none is set, or it cannot be part of a topic name.
+    pub fn application_id(&self) -> Result<&str> {
+        let id = self.application_id.as_deref().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Config,
+                "`stoat.application-id` is not set: it names the consumer group and the changelogs",
+            )
+        })?;
+        let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if id.len() > 180 || !id.chars().all(legal) {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "`stoat.application-id` is `{id}`: it becomes part of topic names, so use at most 180 of a-z, A-Z, 0-9, `.`, `_`, `-`"
+                ),
+            ));
+        }
+        Ok(id)
+    }
+
+    /// All keys and values, secrets masked.
+    pub fn masked(&self) -> Vec<(String, String)> {
+        self.shown()
+            .into_iter()
+            .map(|(k, v)| (k.clone(), mask(&k, &v)))
+            .collect()
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.masked()).finish()
+    }
+}
+
+fn flatten(prefix: String, value: &serde_json::Value, out: &mut Vec<(String, String)>) -> Result<()> {
+    use serde_json::Value as Y;
+    match value {
+        Y::Object(map) => {
+            for (k, v) in map {
+                let key = if prefix.is_empty() {
+                    k.clone()
+                } else {
+                    format!("{prefix}.{k}")
+                };
+                flatten(key, v, out)?;
+            }
+        }
+        Y::Null => {}
+        Y::Array(_) => {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("`{prefix}` is a list; every key takes one value"),
+            ));
+        }
+        Y::String(s) => out.push((prefix, s.clone())),
+        other => out.push((prefix, other.to_string())),
+    }
+    Ok(())
+}
+
+fn unknown(key: &str) -> Error {
+    let known = keys();
+    let near = known
+        .iter()
+        .map(|(k, _, _)| (*k, strsim::normalized_damerau_levenshtein(k, key)))
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .filter(|(_, score)| *score > 0.6);
+    let hint = match near {
+        Some((k, _)) => format!("did you mean `{k}`?"),
+        None if key.contains("kafka") => format!("settings of the Kafka client begin with `{CLIENT}`"),
+        None => "all keys begin with `stoat.`; the documentation of `config` lists them".to_owned(),
+    };
+    Error::new(ErrorKind::Config, format!("unknown configuration key `{key}`: {hint}"))
+}
+
+fn is_secret(key: &str) -> bool {
+    const PARTS: [&str; 8] = [
+        "password",
+        "secret",
+        "token",
+        "credential",
+        "jaas",
+        "oauthbearer",
+        "key.pem",
+        "passphrase",
+    ];
+    let key = key.to_lowercase();
+    PARTS.iter().any(|p| key.contains(p))
+}
+
+/// Masks a value: all of it where the key's name says so, else the password of `user:password@` and of `password=..`.
+pub fn mask(key: &str, value: &str) -> String {
+    if is_secret(key) {
+        return "******".to_owned();
+    }
+    let mut text = value.to_owned();
+    if let (Some(scheme), Some(at)) = (text.find("://"), text.rfind('@'))
+        && let Some(colon) = text[scheme + 3..at.max(scheme + 3)].find(':')
+    {
+        text.replace_range(scheme + 3 + colon + 1..at, "******");
+    }
+    for word in ["password=", "secret=", "token="] {
+        if let Some(start) = text.to_lowercase().find(word) {
+            let from = start + word.len();
+            let to = text[from..].find([' ', ';', ',', '&']).map_or(text.len(), |n| from + n);
+            text.replace_range(from..to, "******");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yaml_nests_or_stays_dotted_and_units_stand_in_values() {
+        let mut c = Config::default();
+        c.yaml("stoat:\n  commit:\n    interval: 100ms\n  lanes: 16\nstoat.memory.budget: 256MiB\n")
+            .unwrap();
+        assert_eq!(c.commit_interval, Some(Duration::from_millis(100)));
+        assert_eq!(c.lane_count(), 16);
+        assert_eq!(c.memory_budget.as_u64(), 256 << 20);
+    }
+
+    #[test]
+    fn the_environment_and_the_client_pass_through() {
+        let mut c = Config::default();
+        let vars = [
+            ("STOAT__COMMIT__INTERVAL_MIN", "20ms"),
+            ("STOAT__KAFKA__CLIENT__SASL__PASSWORD", "hunter2"),
+            ("PATH", "x"),
+        ];
+        c.env(vars.map(|(k, v)| (k.to_owned(), v.to_owned()))).unwrap();
+        assert_eq!(c.commit_interval_min, Duration::from_millis(20));
+        assert_eq!(c.kafka_client["sasl.password"], "hunter2");
+    }
+
+    #[test]
+    fn n16_no_secret_is_shown() {
+        let mut c = Config::default();
+        c.set("stoat.kafka.client.sasl.password", "hunter2").unwrap();
+        c.set("stoat.kafka.client.sasl.oauthbearer.config", "secret=hunter2")
+            .unwrap();
+        c.set("stoat.kafka.client.registry.url", "http://u:hunter2@h").unwrap();
+        c.set("stoat.kafka.client.x", "a=1;password=hunter2;b=2").unwrap();
+        assert!(!format!("{c:?}").contains("hunter2"), "{c:?}");
+        let e = c.set("stoat.kafka.sasl.pasword", "hunter2").unwrap_err();
+        assert!(!e.to_string().contains("hunter2") && e.exit_code() == 2, "{e}");
+        let e = c.yaml("stoat.password: [hunter2").unwrap_err();
+        assert!(!e.to_string().contains("hunter2"), "{e}");
+    }
+
+    #[test]
+    fn an_unknown_key_names_the_nearest_and_a_bad_value_says_what_is_taken() {
+        let mut c = Config::default();
+        let e = c.set("stoat.comit.interval", "1s").unwrap_err().to_string();
+        assert!(e.contains("did you mean `stoat.commit.interval`?"), "{e}");
+        let e = c.set("stoat.commit.interval", "100").unwrap_err().to_string();
+        assert!(e.contains("a duration such as"), "{e}");
+        assert!(c.yaml("stoat.lanes: [1, 2]").unwrap_err().to_string().contains("list"));
+        c.set("stoat.application-id", "a b").unwrap();
+        assert!(c.application_id().unwrap_err().to_string().contains("topic names"));
+    }
+}

@@ -1,0 +1,324 @@
+//! The engine as a value: start, run, recover, stop. It is driven by calls of [`Engine::advance`]; a supervisor that
+//! drops it leaves nothing behind.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::ingest::InputSpec;
+use super::io::Io;
+use super::message::LaneNet;
+use super::net::{NetBuild, NetSettings, places};
+use super::run::{End, Run, RunCx, RunStats};
+use super::start::{Known, Outcome, RestoreReport, Start, StartCx};
+use super::writer::StoreWriter;
+use crate::broker::Broker;
+use crate::config::Config;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Generation;
+use crate::store::{ByteStore, StoreSet};
+use crate::time::{Timestamp, Watermark};
+use crate::topology::graph::Graph;
+
+/// Makes the lanes of one generation.
+pub type NetFactory = Box<dyn FnMut(&NetBuild<'_>) -> Result<Box<dyn LaneNet>> + Send>;
+
+/// What an engine is made of.
+pub struct EngineParts {
+    /// The declared topology.
+    pub graph: Graph,
+    /// The configuration.
+    pub config: Config,
+    /// The broker.
+    pub broker: Box<dyn Broker>,
+    /// Local state.
+    pub stores: Box<dyn StoreSet>,
+    /// Writes to stores.
+    pub writer: Box<dyn StoreWriter>,
+    /// Makes the lanes.
+    pub net: NetFactory,
+    /// Names this process; never used twice.
+    pub incarnation: String,
+    /// Where pauses after a fence take their randomness from.
+    pub seed: u64,
+}
+
+/// Where an engine is.
+///
+/// ```text
+///            ┌────────── fault, within budget ──────────┐
+///            ▼                                          │
+/// Starting → Restoring → Running → Stopping → Stopped   │
+///    │           │          └───────────────────────────┘
+///    └───────────┴─── error ──→ (advance returns it)
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Topics are looked at, the producer is initialised, the application is claimed.
+    Starting,
+    /// State is read back from the changelogs.
+    Restoring,
+    /// Records are processed.
+    Running,
+    /// No more records are dispatched; the last epoch commits.
+    Stopping,
+    /// The last epoch is committed; nothing is open.
+    Stopped,
+}
+
+/// What people see of an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Status {
+    /// Where it is.
+    pub state: State,
+    /// What the last restore did, or has done so far.
+    pub restore: RestoreReport,
+    /// What was processed.
+    pub run: RunStats,
+    /// Restarts in place since the process started.
+    pub restarts: u32,
+}
+
+enum Phase {
+    Start(Box<Start>),
+    Run(Box<Run>),
+    Stopped,
+}
+
+/// See the module.
+pub struct Engine {
+    graph: Graph,
+    config: Config,
+    io: Io,
+    set: Box<dyn StoreSet>,
+    stores: Vec<Arc<dyn ByteStore>>,
+    net: NetFactory,
+    incarnation: String,
+    seed: u64,
+    generation: Generation,
+    phase: Phase,
+    known: Option<Known>,
+    stop: bool,
+    faults: VecDeque<u64>,
+    status: Status,
+}
+
+impl Engine {
+    /// Puts an engine together; nothing happens before [`Engine::advance`].
+    pub fn new(parts: EngineParts, now: u64) -> Self {
+        let start = Start::first(&parts.incarnation, parts.seed, now);
+        Self {
+            graph: parts.graph,
+            config: parts.config,
+            io: Io::new(parts.broker, parts.writer),
+            set: parts.stores,
+            stores: Vec::new(),
+            net: parts.net,
+            incarnation: parts.incarnation,
+            seed: parts.seed,
+            generation: Generation(1),
+            phase: Phase::Start(Box::new(start)),
+            known: None,
+            stop: false,
+            faults: VecDeque::new(),
+            status: Status {
+                state: State::Starting,
+                restore: RestoreReport::default(),
+                run: RunStats::default(),
+                restarts: 0,
+            },
+        }
+    }
+
+    /// What people see.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Asks for a graceful stop: no more records, a last commit, every store durable. Before the engine runs it stops
+    /// at once.
+    pub fn stop(&mut self) {
+        self.stop = true;
+        match &mut self.phase {
+            Phase::Run(run) => run.stop(),
+            Phase::Start(_) => {
+                self.phase = Phase::Stopped;
+                self.status.state = State::Stopped;
+            }
+            Phase::Stopped => {}
+        }
+    }
+
+    /// Has `waker` woken when there is something for [`Engine::advance`] to do.
+    pub fn notify(&self, waker: &Waker) {
+        self.io.notify(waker);
+        if let Phase::Run(run) = &self.phase {
+            run.net().notify(waker.clone());
+        }
+    }
+
+    /// Does what can be done now. Returns the time (monotonic, in ms) before which nothing more is to be done unless
+    /// the waker is woken; `None`: only the waker matters.
+    ///
+    /// # Errors
+    /// What ends the process; the engine is then torn down.
+    pub fn advance(&mut self, now: u64, wall: Timestamp) -> Result<Option<u64>> {
+        let events = self.io.poll();
+        match &mut self.phase {
+            Phase::Stopped => Ok(None),
+            Phase::Start(start) => {
+                let mut cx = StartCx {
+                    graph: &self.graph,
+                    config: &self.config,
+                    io: &mut self.io,
+                    stores: &mut self.stores,
+                    set: &mut *self.set,
+                    generation: self.generation,
+                    now,
+                    wall,
+                };
+                let outcome = start.advance(&mut cx, events)?;
+                self.status.restore = start.report();
+                self.status.state = if start.restoring() {
+                    State::Restoring
+                } else {
+                    State::Starting
+                };
+                match outcome {
+                    Outcome::Pending(at) => Ok(at),
+                    Outcome::Ready(known, report) => {
+                        self.status.restore = report;
+                        self.begin(*known, now, wall)?;
+                        Ok(Some(now))
+                    }
+                }
+            }
+            Phase::Run(run) => {
+                let mut cx = RunCx {
+                    config: &self.config,
+                    io: &mut self.io,
+                    stores: &self.stores,
+                    incarnation: &self.incarnation,
+                    now,
+                    wall,
+                };
+                let turn = run.advance(&mut cx, events);
+                self.status.run = run.stats();
+                match turn {
+                    Ok(at) => Ok(at),
+                    Err(End::Stopped) => {
+                        run.tear_down(&mut self.io);
+                        self.phase = Phase::Stopped;
+                        self.status.state = State::Stopped;
+                        Ok(None)
+                    }
+                    Err(End::Fatal(e)) => {
+                        run.tear_down(&mut self.io);
+                        self.phase = Phase::Stopped;
+                        Err(e)
+                    }
+                    Err(End::Recover { reason, fenced, counts }) => {
+                        run.tear_down(&mut self.io);
+                        self.known = Some(run.known().clone());
+                        self.recover(&reason, fenced, counts, now)?;
+                        Ok(Some(now))
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, known: Known, now: u64, wall: Timestamp) -> Result<()> {
+        let plan = &known.plan;
+        tracing::info!(
+            epoch = known.record.epoch.0,
+            lanes = ?plan.lane_counts(),
+            in_changelogs = self.status.restore.in_changelogs,
+            replayed = self.status.restore.replayed,
+            "running"
+        );
+        let watermarks: Vec<Watermark> = plan
+            .subs
+            .iter()
+            .map(|s| known.record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN))
+            .collect();
+        let counts = plan.lane_counts();
+        let build = NetBuild {
+            graph: &self.graph,
+            lane_counts: &counts,
+            stores: &self.stores,
+            sink_topics: plan.sink_topics.clone(),
+            sink_partitions: plan.sink_partitions.clone().into(),
+            watermarks: &watermarks,
+            wall: known.record.wall,
+            cache_budget: self.config.memory_budget.as_u64() as usize / 4,
+            settings: NetSettings::default(),
+        };
+        let net = (self.net)(&build)?;
+        let places = places(&self.graph);
+        let specs = plan
+            .inputs
+            .iter()
+            .map(|i| {
+                let source = &self.graph.sources[i.source as usize];
+                InputSpec {
+                    sub: i.sub,
+                    entry: places[i.node.0 as usize],
+                    group: i.group,
+                    lane_key: source.lane_key,
+                    watermark: source.watermark,
+                    name: i.partition.to_string(),
+                }
+            })
+            .collect();
+        let mut cx = RunCx {
+            config: &self.config,
+            io: &mut self.io,
+            stores: &self.stores,
+            incarnation: &self.incarnation,
+            now,
+            wall,
+        };
+        let mut run = Run::new(known, specs, net, self.generation, self.status.run, &mut cx);
+        if self.stop {
+            run.stop();
+        }
+        self.status.state = if self.stop { State::Stopping } else { State::Running };
+        self.phase = Phase::Run(Box::new(run));
+        Ok(())
+    }
+
+    /// One path for every end of an epoch that is not success (I-9).
+    fn recover(&mut self, reason: &str, fenced: bool, counts: bool, now: u64) -> Result<()> {
+        if counts {
+            let window = self.config.fault_window.as_millis() as u64;
+            self.faults.push_back(now);
+            while self.faults.front().is_some_and(|t| now.saturating_sub(*t) > window) {
+                self.faults.pop_front();
+            }
+            if self.faults.len() > self.config.max_faults as usize {
+                self.phase = Phase::Stopped;
+                return Err(Error::new(
+                    ErrorKind::FaultBudget,
+                    format!(
+                        "{} faults within {}, so the process stops; nothing uncommitted was kept. The last one: {reason}",
+                        self.faults.len(),
+                        humantime::format_duration(self.config.fault_window)
+                    ),
+                ));
+            }
+        }
+        tracing::warn!("restarting in place, from the last committed epoch: {reason}");
+        self.generation = Generation(self.generation.0 + 1);
+        self.status.restarts += 1;
+        self.status.state = State::Starting;
+        self.seed = self
+            .seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let known = self.known.as_ref().expect("a running engine knows its plan");
+        let start = Start::recovery(known, &self.incarnation, fenced, self.seed, now);
+        self.phase = Phase::Start(Box::new(start));
+        Ok(())
+    }
+}

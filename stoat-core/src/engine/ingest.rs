@@ -1,0 +1,550 @@
+//! Ingest, the sequencer: which record comes next, and what number it gets.
+//!
+//! Owns the per-partition buffers, the choice across partitions, the numbers, the watermarks of the sources. Never
+//! reorders a partition, never reads a clock: `now` is a monotonic time in ms, `wall` the wall clock, both given.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::message::{Control, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, Position};
+use crate::broker::Fetched;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hash::{lane_hash, lane_of};
+use crate::id::{LaneId, LaneIdx, NextOffset, Offset, SubTopologyId};
+use crate::operator::Child;
+use crate::plan::Plan;
+use crate::record::{Origin, RecordBatch};
+use crate::time::{Timestamp, Watermark, WatermarkStrategy};
+use crate::topology::graph::LaneKey;
+
+use super::epoch_record::InputCut;
+
+/// Records per batch on the way to a lane.
+const BATCH: usize = 256;
+/// Records that one group may dispatch before the other groups have their turn.
+const TURN: usize = 1024;
+
+/// What ingest must know of one input partition.
+#[derive(Clone, Debug)]
+pub struct InputSpec {
+    /// The sub-topology it feeds.
+    pub sub: SubTopologyId,
+    /// The source operator's place in that sub-topology's lanes.
+    pub entry: Child,
+    /// Which partitions wait for each other.
+    pub group: u32,
+    /// Which bytes pick the lane.
+    pub lane_key: LaneKey,
+    /// How the watermark follows.
+    pub watermark: WatermarkStrategy,
+    /// The name, for messages.
+    pub name: String,
+}
+
+/// A fetched batch and how far it has been dispatched.
+struct Chunk {
+    batch: Arc<RecordBatch>,
+    at: usize,
+}
+
+struct Input {
+    spec: InputSpec,
+    buffer: VecDeque<Chunk>,
+    buffered: usize,
+    /// An answer to a fetch is awaited.
+    fetching: bool,
+    /// The offset that the broker reads next, markers counted.
+    position: NextOffset,
+    caught_up: bool,
+    /// Since when this partition, empty though more is to come, holds its group back.
+    waiting_since: Option<u64>,
+    /// The offset behind the last dispatched record.
+    next: NextOffset,
+    watermark: Watermark,
+    idle: bool,
+    /// When the last record was dispatched, or the engine began.
+    last_record: u64,
+    /// Its number.
+    last_number: u64,
+    /// The lane hash of its records without a key.
+    keyless: u64,
+}
+
+impl Input {
+    fn head(&self, horizon: Timestamp) -> Option<Timestamp> {
+        let c = self.buffer.front()?;
+        let t = c.batch.timestamp(c.at);
+        // What lies beyond the future bound does not take part in the choice: it goes at once and holds nobody up.
+        Some(if t > horizon + self.spec.watermark.future_bound {
+            Timestamp::MIN
+        } else {
+            t
+        })
+    }
+}
+
+/// The timestamp at a partition's head, and the partition.
+type Head = (Timestamp, u32);
+
+/// A stretch of dispatched records whose numbers and offsets rise together.
+struct Stretch {
+    number: u64,
+    partition: u32,
+    offset: Offset,
+}
+
+/// See the module.
+pub struct Ingest {
+    inputs: Vec<Input>,
+    groups: Vec<Vec<u32>>,
+    /// By sub-topology.
+    lanes: Vec<u32>,
+    pending: Vec<Vec<LaneBatch>>,
+    next_number: u64,
+    max_wait: u64,
+    fetch_bytes: usize,
+    wall: Timestamp,
+    /// What the last mark said, by sub-topology; what late is judged against.
+    marked: Vec<Watermark>,
+    /// Dispatched since the last barrier.
+    records: u64,
+    moved: bool,
+    journal: Vec<Stretch>,
+    scratch: Vec<u8>,
+}
+
+/// The committed cut that ingest begins at.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    /// By input partition.
+    pub inputs: Vec<InputCut>,
+    /// The watermark that each sub-topology has reached.
+    pub marked: Vec<Watermark>,
+    /// The last tick.
+    pub wall: Timestamp,
+}
+
+/// Bounds of ingest.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long an empty partition with more to come holds the others back.
+    pub max_wait: Duration,
+    /// Bytes of fetched records over all partitions.
+    pub fetch_budget: usize,
+}
+
+/// What one turn of ingest did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dispatched {
+    /// Records handed to lanes.
+    pub records: usize,
+    /// Whether a lane without room ended the turn.
+    pub stalled: bool,
+}
+
+impl Ingest {
+    /// Begins at a committed cut.
+    pub fn new(plan: &Plan, specs: Vec<InputSpec>, cut: &Cut, limits: Limits, now: u64) -> Self {
+        let n_groups = specs.iter().map(|s| s.group as usize + 1).max().unwrap_or(0);
+        let mut groups = vec![Vec::new(); n_groups];
+        for (i, s) in specs.iter().enumerate() {
+            groups[s.group as usize].push(i as u32);
+        }
+        groups.retain(|g| !g.is_empty());
+        let fetch_bytes = (limits.fetch_budget / specs.len().max(1)).clamp(16 << 10, 1 << 20);
+        let inputs = specs
+            .into_iter()
+            .zip(&cut.inputs)
+            .enumerate()
+            .map(|(i, (spec, cut))| Input {
+                spec,
+                buffer: VecDeque::new(),
+                buffered: 0,
+                fetching: false,
+                position: cut.next,
+                caught_up: false,
+                waiting_since: None,
+                next: cut.next,
+                watermark: cut.watermark,
+                idle: false,
+                last_record: now,
+                last_number: 0,
+                keyless: lane_hash(&(i as u32).to_be_bytes()),
+            })
+            .collect();
+        let lanes = plan.lane_counts();
+        let empty = |n: &u32| (0..*n).map(|_| LaneBatch::default()).collect();
+        Self {
+            inputs,
+            groups,
+            pending: lanes.iter().map(empty).collect(),
+            lanes,
+            next_number: 1,
+            max_wait: limits.max_wait.as_millis() as u64,
+            fetch_bytes,
+            wall: cut.wall,
+            marked: cut.marked.clone(),
+            records: 0,
+            moved: false,
+            journal: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Which partitions to ask for more, and for how many bytes. Asking is remembered until [`Ingest::fetched`].
+    pub fn demand(&mut self, out: &mut Vec<(u32, usize)>) {
+        for (i, input) in self.inputs.iter_mut().enumerate() {
+            if !input.fetching && input.buffered * 2 <= self.fetch_bytes {
+                input.fetching = true;
+                out.push((i as u32, self.fetch_bytes));
+            }
+        }
+    }
+
+    /// Takes what the broker fetched.
+    ///
+    /// # Errors
+    /// A record without a timestamp: its place, and what to do.
+    pub fn fetched(&mut self, partition: u32, fetched: Fetched) -> Result<()> {
+        let input = &mut self.inputs[partition as usize];
+        input.fetching = false;
+        input.position = fetched.position;
+        input.caught_up = fetched.caught_up;
+        if let Some(bad) = fetched.batch.iter().find(|r| r.timestamp.0 < 0) {
+            return Err(Error::new(
+                ErrorKind::Codec,
+                format!(
+                    "the record at {}@{} has no timestamp ({}): set message.timestamp.type=LogAppendTime on the topic, or have its producer set one",
+                    input.spec.name, bad.offset, bad.timestamp
+                ),
+            ));
+        }
+        if fetched.caught_up || !fetched.batch.is_empty() {
+            input.waiting_since = None;
+        }
+        if !fetched.batch.is_empty() {
+            input.buffered += fetched.batch.weight();
+            input.buffer.push_back(Chunk {
+                batch: Arc::new(fetched.batch),
+                at: 0,
+            });
+        }
+        Ok(())
+    }
+
+    /// Dispatches at most about `quota` records to lanes that have room.
+    pub fn dispatch(&mut self, net: &mut dyn LaneNet, now: u64, wall: Timestamp, quota: usize) -> Dispatched {
+        let mut done = Dispatched::default();
+        loop {
+            let before = done.records;
+            for g in 0..self.groups.len() {
+                let turn = TURN.min(quota - done.records);
+                done.records += self.group(g, net, now, wall, turn, &mut done.stalled);
+            }
+            if done.records == before || done.records >= quota || done.stalled {
+                break;
+            }
+        }
+        self.flush(net, false);
+        net.publish(self.frontier());
+        self.records += done.records as u64;
+        done
+    }
+
+    fn group(
+        &mut self,
+        g: usize,
+        net: &mut dyn LaneNet,
+        now: u64,
+        wall: Timestamp,
+        turn: usize,
+        stalled: &mut bool,
+    ) -> usize {
+        let mut taken = 0;
+        while taken < turn {
+            let (mut best, mut second): (Option<Head>, Option<Head>) = (None, None);
+            for &i in &self.groups[g] {
+                let input = &mut self.inputs[i as usize];
+                let Some(t) = input.head(wall) else {
+                    if !input.caught_up {
+                        let since = *input.waiting_since.get_or_insert(now);
+                        if now.saturating_sub(since) < self.max_wait {
+                            return taken;
+                        }
+                    }
+                    continue;
+                };
+                if best.is_none_or(|b| (t, i) < b) {
+                    second = best;
+                    best = Some((t, i));
+                } else if second.is_none_or(|s| (t, i) < s) {
+                    second = Some((t, i));
+                }
+            }
+            let Some((_, i)) = best else { return taken };
+            // Stay with this partition while it has the smallest head: that is most of the time.
+            loop {
+                if !self.take(i, net, now, wall) {
+                    *stalled = true;
+                    return taken;
+                }
+                taken += 1;
+                let head = self.inputs[i as usize].head(wall);
+                if taken >= turn || head.is_none_or(|t| second.is_some_and(|s| (t, i) > s)) {
+                    break;
+                }
+            }
+        }
+        taken
+    }
+
+    /// Dispatches the head of a partition; `false` when its lane has no room.
+    fn take(&mut self, i: u32, net: &mut dyn LaneNet, now: u64, wall: Timestamp) -> bool {
+        let input = &mut self.inputs[i as usize];
+        let chunk = input.buffer.front_mut().expect("the caller has seen a head");
+        let raw = chunk.batch.get(chunk.at);
+        self.scratch.clear();
+        let mut reencoded = false;
+        let hash = match (raw.key, input.spec.lane_key) {
+            (None, _) => input.keyless,
+            (Some(k), LaneKey::Raw) => lane_hash(k),
+            // What cannot be decoded travels to a lane as it is: the gate runs there.
+            (Some(k), LaneKey::Reencoded(f)) => {
+                reencoded = f(k, &mut self.scratch).is_ok();
+                lane_hash(if reencoded { &self.scratch } else { k })
+            }
+        };
+        let sub = input.spec.sub.0 as usize;
+        let lane = lane_of(hash, self.lanes[sub]);
+        let pending = &mut self.pending[sub][lane as usize];
+        if pending.items.len() >= BATCH {
+            let id = LaneId {
+                sub: input.spec.sub,
+                lane: LaneIdx(lane),
+            };
+            if !net.has_room(id) {
+                return false;
+            }
+            net.send(id, std::mem::take(pending));
+        }
+        let at = pending
+            .sources
+            .iter()
+            .rposition(|s| Arc::ptr_eq(&s.batch, &chunk.batch));
+        let source = at.unwrap_or_else(|| {
+            let (batch, entry) = (chunk.batch.clone(), input.spec.entry);
+            pending.sources.push(LaneSource {
+                batch,
+                partition: i,
+                entry,
+            });
+            pending.sources.len() - 1
+        });
+        let key = reencoded.then(|| {
+            let start = pending.keys.len() as u32;
+            pending.keys.extend_from_slice(&self.scratch);
+            (start, self.scratch.len() as u32)
+        });
+        let number = self.next_number;
+        pending.items.push(LaneItem {
+            number,
+            source: source as u32,
+            index: chunk.at as u32,
+            hash,
+            key,
+        });
+        self.next_number += 1;
+        let joins = self.journal.last().is_some_and(|s| {
+            s.partition == i && number - s.number == u64::try_from(raw.offset - s.offset).unwrap_or(u64::MAX)
+        });
+        if !joins {
+            self.journal.push(Stretch {
+                number,
+                partition: i,
+                offset: raw.offset,
+            });
+        }
+        input.next = raw.offset + 1;
+        input.idle = false;
+        input.last_record = now;
+        input.last_number = number;
+        let strategy = &input.spec.watermark;
+        if raw.timestamp <= wall + strategy.future_bound {
+            input.watermark = input.watermark.max(raw.timestamp - strategy.out_of_orderness);
+        }
+        chunk.at += 1;
+        if chunk.at == chunk.batch.len() {
+            input.buffered -= chunk.batch.weight();
+            input.buffer.pop_front();
+        }
+        true
+    }
+
+    /// Hands over what waits in batches that are not full; `force`: whether or not there is room.
+    fn flush(&mut self, net: &mut dyn LaneNet, force: bool) {
+        for (sub, lanes) in self.pending.iter_mut().enumerate() {
+            for (lane, pending) in lanes.iter_mut().enumerate() {
+                let id = LaneId {
+                    sub: SubTopologyId(sub as u32),
+                    lane: LaneIdx(lane as u32),
+                };
+                if !pending.items.is_empty() && (force || net.has_room(id)) {
+                    net.send(id, std::mem::take(pending));
+                }
+            }
+        }
+    }
+
+    /// The smallest number that may still be sent.
+    fn frontier(&self) -> u64 {
+        let waiting = self
+            .pending
+            .iter()
+            .flatten()
+            .filter_map(|p| p.items.first())
+            .map(|i| i.number)
+            .min();
+        waiting.unwrap_or(self.next_number)
+    }
+
+    /// Sends a control message behind everything dispatched so far; returns its number.
+    pub fn control(&mut self, net: &mut dyn LaneNet, control: Control) -> u64 {
+        self.flush(net, true);
+        let number = self.next_number;
+        self.next_number += 1;
+        match &control {
+            Control::Tick(wall) => self.wall = *wall,
+            Control::Mark(mark) => {
+                self.marked.clone_from(&mark.watermarks);
+                self.moved = true;
+            }
+            Control::Barrier(_) => {
+                self.records = 0;
+                self.moved = false;
+            }
+            Control::Applied(_) => {}
+        }
+        net.control(number, control);
+        net.publish(self.next_number);
+        number
+    }
+
+    /// The watermark of each sub-topology's own sources now; never behind the last mark.
+    pub fn watermarks(&self) -> Vec<Watermark> {
+        let mut low: Vec<Option<Watermark>> = vec![None; self.lanes.len()];
+        for input in self.inputs.iter().filter(|i| !i.idle) {
+            let w = &mut low[input.spec.sub.0 as usize];
+            *w = Some(w.map_or(input.watermark, |w| w.min(input.watermark)));
+        }
+        low.iter()
+            .zip(&self.marked)
+            .map(|(w, m)| w.map_or(*m, |w| w.max(*m)))
+            .collect()
+    }
+
+    /// What the last mark said.
+    pub fn marked(&self) -> &Vec<Watermark> {
+        &self.marked
+    }
+
+    /// The mark to send now, if a watermark has moved.
+    pub fn mark(&self, limits: Vec<Option<Position>>) -> Option<Mark> {
+        let watermarks = self.watermarks();
+        (watermarks != self.marked).then_some(Mark { watermarks, limits })
+    }
+
+    /// The last mark again, with new limits: where more was due than one mark may fire.
+    pub fn repeat(&self, limits: Vec<Option<Position>>) -> Mark {
+        Mark {
+            watermarks: self.marked.clone(),
+            limits,
+        }
+    }
+
+    /// Finds partitions idle that are caught up, have nothing inside the engine (`lowest`: the smallest number still
+    /// worked on) and have been silent for long. Slow is not idle.
+    pub fn find_idle(&mut self, now: u64, lowest: u64) {
+        for input in &mut self.inputs {
+            let limit = input.spec.watermark.idleness.as_millis() as u64;
+            let silent = limit > 0 && now.saturating_sub(input.last_record) >= limit;
+            input.idle |= silent && input.caught_up && input.buffer.is_empty() && input.last_number < lowest;
+        }
+    }
+
+    /// Where each partition stands: what a barrier that is sent now commits.
+    pub fn cuts(&self) -> Vec<InputCut> {
+        self.inputs
+            .iter()
+            .map(|i| InputCut {
+                // Behind markers where nothing is left before them, so that a lag of zero shows as zero.
+                next: if i.buffer.is_empty() {
+                    i.position.max(i.next)
+                } else {
+                    i.next
+                },
+                watermark: i.watermark,
+            })
+            .collect()
+    }
+
+    /// Records dispatched since the last barrier.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Whether a mark has been sent since the last barrier.
+    pub fn moved(&self) -> bool {
+        self.moved
+    }
+
+    /// The wall clock of the last tick.
+    pub fn wall(&self) -> Timestamp {
+        self.wall
+    }
+
+    /// The next number.
+    pub fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    /// Whether every partition is read to its end and nothing waits in a buffer.
+    pub fn at_end(&self) -> bool {
+        self.inputs.iter().all(|i| i.caught_up && i.buffer.is_empty())
+            && self.pending.iter().flatten().all(|p| p.items.is_empty())
+    }
+
+    /// The source record behind a number of this epoch or the one before; for messages.
+    pub fn origin(&self, number: u64) -> Option<Origin> {
+        let at = self.journal.partition_point(|s| s.number <= number).checked_sub(1)?;
+        let s = &self.journal[at];
+        Some(Origin {
+            partition: s.partition,
+            offset: s.offset + (number - s.number) as i64,
+        })
+    }
+
+    /// Forgets the origins of numbers below `number`.
+    pub fn forget(&mut self, number: u64) {
+        let keep = self.journal.partition_point(|s| s.number <= number).saturating_sub(1);
+        self.journal.drain(..keep);
+    }
+
+    /// The earliest time at which [`Ingest::dispatch`] may do more without a new event, after it did nothing.
+    pub fn deadline(&self) -> Option<u64> {
+        self.inputs
+            .iter()
+            .filter(|i| i.buffer.is_empty())
+            .filter_map(|i| i.waiting_since)
+            .map(|s| s + self.max_wait)
+            .min()
+    }
+
+    /// The name of an input partition.
+    pub fn partition_name(&self, partition: u32) -> &str {
+        &self.inputs[partition as usize].spec.name
+    }
+}

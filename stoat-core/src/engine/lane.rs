@@ -1,0 +1,581 @@
+//! A lane: the operators of one lane of one sub-topology, as a plain state machine.
+//!
+//! It has no clock, no threads and no queues of its own: it is given records in ingest order and control messages, and
+//! leaves what it sends and says in [`Effects`]. Its only I/O is what its operators read from their byte stores.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::inbox::{Inbox, Passed};
+use super::message::{Control, Frozen, Mark, NetEvent, Position};
+use super::tag::Path;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hash::{lane_hash, lane_of};
+use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
+use crate::operator::{
+    CurrentKey, Field, ForeignTimer, HandBatch, LaneCx, Operator, Outputs, PendingTimers, Punctuator, StateOperator,
+};
+use crate::record::{Origin, ProduceBatch};
+use crate::store::Row;
+use crate::time::{Now, TimeDomain, Timestamp, Watermark};
+
+/// What a step leaves behind.
+#[derive(Default)]
+pub(crate) struct Effects {
+    /// Batches, each with the place of its edge among the lane's and the receiving lane.
+    pub(crate) sends: Vec<(usize, LaneIdx, Box<dyn HandBatch>)>,
+    /// What goes to all receiving lanes, behind the batches.
+    pub(crate) control: Option<Passed>,
+    /// What the control side is told.
+    pub(crate) events: Vec<NetEvent>,
+}
+
+/// Why a lane cannot go on.
+pub(crate) struct Failure {
+    /// The record that was processed.
+    pub(crate) origin: Option<Origin>,
+    /// What happened.
+    pub(crate) error: Error,
+}
+
+/// What a lane is made of.
+pub(crate) struct LaneParts {
+    pub(crate) id: LaneId,
+    /// The number of lanes of its sub-topology.
+    pub(crate) lanes: u32,
+    pub(crate) nodes: Vec<Option<Box<dyn Operator>>>,
+    /// The nodes' names, by place.
+    pub(crate) names: Arc<[String]>,
+    /// The places of hand-overs, by edge.
+    pub(crate) outbounds: Vec<usize>,
+    pub(crate) sink_topics: Arc<[Arc<str>]>,
+    pub(crate) sink_partitions: Arc<[i32]>,
+    pub(crate) now: Now,
+    /// Whether a store of the sub-topology takes timers for other keys.
+    pub(crate) foreign: bool,
+    /// See [`NetSettings::timers_per_mark`](super::net::NetSettings).
+    pub(crate) timers_per_mark: usize,
+    /// Bytes of clean entries that the lane keeps.
+    pub(crate) cache_budget: usize,
+}
+
+struct Stateful {
+    place: usize,
+    timers: bool,
+    punctuators: Vec<Punctuator>,
+}
+
+pub(crate) struct Lane {
+    id: LaneId,
+    lanes: u32,
+    nodes: Vec<Option<Box<dyn Operator>>>,
+    names: Arc<[String]>,
+    stateful: Vec<Stateful>,
+    outbounds: Vec<usize>,
+    outputs: Outputs,
+    sink_topics: Arc<[Arc<str>]>,
+    sink_partitions: Arc<[i32]>,
+    key: CurrentKey,
+    now: Now,
+    /// Up to which watermark event-time punctuators have been called. Behind `now.watermark` while limits cut marks.
+    punctuated: Watermark,
+    foreign: bool,
+    waiting: Option<Epoch>,
+    timers_per_mark: usize,
+    cache_budget: usize,
+    /// Clean bytes at which the next trim is due.
+    trim_at: usize,
+}
+
+impl Lane {
+    pub(crate) fn new(parts: LaneParts) -> Self {
+        let mut nodes = parts.nodes;
+        let stateful = nodes
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(place, node)| {
+                let state = node.as_mut().and_then(|n| n.state())?;
+                let mut timers = false;
+                state.fields(&mut |f| timers |= f.timers().is_some());
+                Some(Stateful {
+                    place,
+                    timers,
+                    punctuators: state.punctuators().to_vec(),
+                })
+            })
+            .collect();
+        Self {
+            id: parts.id,
+            lanes: parts.lanes,
+            nodes,
+            names: parts.names,
+            stateful,
+            outbounds: parts.outbounds,
+            outputs: outputs(&parts.sink_topics),
+            sink_topics: parts.sink_topics,
+            sink_partitions: parts.sink_partitions,
+            key: CurrentKey::default(),
+            now: parts.now,
+            punctuated: parts.now.watermark,
+            foreign: parts.foreign,
+            waiting: None,
+            timers_per_mark: parts.timers_per_mark.max(1),
+            cache_budget: parts.cache_budget,
+            trim_at: parts.cache_budget,
+        }
+    }
+
+    pub(crate) fn id(&self) -> LaneId {
+        self.id
+    }
+
+    /// Whether the lane is at a barrier and waits for the foreign writes of the other lanes.
+    pub(crate) fn waits_for_exchange(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Gives the lane a pending timer that its store holds.
+    pub(crate) fn load_timer(&mut self, store: StoreId, key: &[u8], time: Timestamp) {
+        each_field(&mut self.nodes, &self.stateful, |_, f| {
+            if f.store() == store
+                && let Some(t) = f.timers()
+            {
+                t.load(key, time);
+            }
+        });
+    }
+
+    /// Whether anything here follows the wall clock.
+    pub(crate) fn wants_ticks(&mut self) -> bool {
+        let mut wall = self
+            .stateful
+            .iter()
+            .flat_map(|s| &s.punctuators)
+            .any(|p| p.domain == TimeDomain::Wall);
+        each_field(&mut self.nodes, &self.stateful, |_, f| {
+            wall |= f.timers().is_some_and(|t| t.domain() == TimeDomain::Wall);
+        });
+        wall
+    }
+
+    /// Takes records from the inbox, at most so many.
+    pub(crate) fn records(&mut self, inbox: &mut Inbox, most: usize, fx: &mut Effects) -> Result<usize, Failure> {
+        let done = self.guarded(0, |cx, _| inbox.deliver(most, cx))?;
+        self.collect(fx);
+        Ok(done)
+    }
+
+    /// Takes a control message that all senders have passed on; for a mark with the smallest watermark of those.
+    pub(crate) fn control(&mut self, message: Passed, fx: &mut Effects) -> Result<(), Failure> {
+        let Passed { number, control, .. } = &message;
+        let mut watermark = Timestamp::MIN;
+        match control {
+            Control::Mark(mark) => watermark = self.mark(*number, mark, message.watermark, fx)?,
+            Control::Tick(wall) => self.tick(*number, *wall)?,
+            Control::Barrier(epoch) => self.barrier(*number, *epoch, fx)?,
+            Control::Applied(epoch) => self.applied(*epoch)?,
+        }
+        self.collect(fx);
+        fx.control = Some(Passed { watermark, ..message });
+        Ok(())
+    }
+
+    /// Takes the foreign writes of all lanes of the sub-topology and freezes the epoch that waits for them.
+    pub(crate) fn exchange(&mut self, writes: &[ForeignTimer], fx: &mut Effects) -> Result<(), Failure> {
+        let epoch = self
+            .waiting
+            .take()
+            .expect("an exchange answers a lane that waits for one");
+        let (id, lanes) = (self.id, self.lanes);
+        self.guarded(0, |cx, stateful| {
+            for write in writes {
+                if lane_of(lane_hash(&write.key), lanes) == id.lane.0 {
+                    each_field(cx.nodes, stateful, |_, f| {
+                        if f.store() == write.store
+                            && let Some(t) = f.timers()
+                        {
+                            t.apply_foreign(write);
+                        }
+                    });
+                }
+            }
+            Ok(())
+        })?;
+        self.freeze(epoch, fx)
+    }
+
+    /// Bytes that are uncommitted; drops clean entries where there are more than the budget allows.
+    pub(crate) fn weigh(&mut self) -> usize {
+        let (mut uncommitted, mut total) = (0, 0);
+        each_field(&mut self.nodes, &self.stateful, |_, f| {
+            let w = f.weight();
+            uncommitted += w.uncommitted;
+            total += w.total;
+        });
+        let clean = total.saturating_sub(uncommitted);
+        if clean > self.trim_at {
+            self.trim();
+        }
+        uncommitted + self.outputs.weight()
+    }
+
+    /// Divides the budget among the fields by what they hold. Trims to three quarters, so that it need not be done
+    /// again soon, and waits for an eighth more where something could not be dropped.
+    fn trim(&mut self) {
+        let target = self.cache_budget / 4 * 3;
+        let mut total = 0;
+        each_field(&mut self.nodes, &self.stateful, |_, f| total += f.weight().total);
+        let mut clean = 0;
+        each_field(&mut self.nodes, &self.stateful, |_, f| {
+            let share = f.weight().total as u128 * target as u128 / (total.max(1)) as u128;
+            f.trim(share as usize);
+            let w = f.weight();
+            clean += w.total.saturating_sub(w.uncommitted);
+        });
+        self.trim_at = self.cache_budget.max(clean + self.cache_budget / 8);
+    }
+
+    /// Visits all fields.
+    #[cfg(test)]
+    pub(crate) fn each(&mut self, mut visit: impl FnMut(&mut dyn Field)) {
+        each_field(&mut self.nodes, &self.stateful, |_, f| visit(f));
+    }
+
+    /// Runs operators. A panic of user code becomes an error; the lane must not be used after any failure.
+    fn guarded<T>(
+        &mut self,
+        number: u64,
+        run: impl FnOnce(&mut LaneCx<'_>, &[Stateful]) -> Result<T>,
+    ) -> Result<T, Failure> {
+        let mut cx = LaneCx {
+            nodes: &mut self.nodes,
+            number,
+            path: Path::default(),
+            key: std::mem::take(&mut self.key),
+            now: self.now,
+            origin: None,
+            outputs: &mut self.outputs,
+            sink_partitions: &self.sink_partitions,
+        };
+        let stateful = &self.stateful;
+        let result = catch_unwind(AssertUnwindSafe(|| run(&mut cx, stateful)));
+        let origin = cx.origin;
+        self.key = cx.key;
+        match result {
+            Ok(Ok(v)) => Ok(v),
+            Ok(Err(error)) => Err(Failure { origin, error }),
+            Err(panic) => {
+                // Operators on the way to the one that panicked are still taken out of the arena; the last is that one.
+                let node = self.nodes.iter().rposition(Option::is_none);
+                let node = node.map_or("?", |i| self.names[i].as_str());
+                let text = panic
+                    .downcast_ref::<&str>()
+                    .copied()
+                    .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                    .unwrap_or("a panic without a text");
+                let error = Error::new(ErrorKind::Handler, format!("the code panicked: {text}"));
+                Err(Failure {
+                    origin,
+                    error: error.at(format!("node `{node}`")),
+                })
+            }
+        }
+    }
+
+    /// Takes what the hand-overs have collected.
+    fn collect(&mut self, fx: &mut Effects) {
+        for (edge, place) in self.outbounds.iter().enumerate() {
+            let Some(out) = self.nodes[*place].as_mut().and_then(|n| n.outbound()) else {
+                continue;
+            };
+            let mut batches = Vec::new();
+            out.take(&mut batches);
+            fx.sends
+                .extend(batches.into_iter().map(|(lane, batch)| (edge, lane, batch)));
+        }
+    }
+
+    /// Fires what lies at or before the watermark and the limit. Returns the watermark that the lane hands on.
+    fn mark(&mut self, number: u64, mark: &Mark, reached: Watermark, fx: &mut Effects) -> Result<Watermark, Failure> {
+        let stage = self.id.sub;
+        let limit = mark.limits[stage.0 as usize].as_ref();
+        self.now.watermark = self.now.watermark.max(reached);
+        let watermark = self.now.watermark;
+        // Whether the limit cuts must not depend on what is pending here: it is decided by limit and watermark alone.
+        let whole = limit.is_none_or(|l| l.time > watermark);
+        let before = self.punctuated;
+        self.guarded(number, |cx, stateful| {
+            fire(cx, stateful, stage, TimeDomain::Event, watermark, limit)
+        })?;
+        if whole && watermark > before {
+            self.punctuate(number, TimeDomain::Event, before, watermark)?;
+            self.punctuated = watermark;
+        }
+        let (mut more_due, mut nth) = (false, None::<Position>);
+        let n = self.timers_per_mark - 1;
+        each_timers(&mut self.nodes, &self.stateful, TimeDomain::Event, |_, _, t| {
+            more_due |= t.first().is_some_and(|(time, _)| time <= watermark);
+            if let Some((time, key)) = t.nth(n) {
+                let p = Position { time, key };
+                if nth.as_ref().is_none_or(|least| p < *least) {
+                    nth = Some(p);
+                }
+            }
+        });
+        fx.events.push(NetEvent::Marked {
+            lane: self.id,
+            number,
+            more_due,
+            nth,
+        });
+        Ok(if more_due { Timestamp::MIN } else { watermark })
+    }
+
+    fn tick(&mut self, number: u64, wall: Timestamp) -> Result<(), Failure> {
+        let (stage, before) = (self.id.sub, self.now.wall);
+        self.now.wall = wall;
+        self.guarded(number, |cx, stateful| {
+            fire(cx, stateful, stage, TimeDomain::Wall, wall, None)
+        })?;
+        self.punctuate(number, TimeDomain::Wall, before, wall)
+    }
+
+    /// Calls the punctuators of which a multiple of `every` lies in `before < t <= now`: first those without a key,
+    /// then key by key.
+    fn punctuate(&mut self, number: u64, domain: TimeDomain, before: Timestamp, now: Timestamp) -> Result<(), Failure> {
+        let due: Vec<(usize, u32, Timestamp, Option<usize>)> = self
+            .stateful
+            .iter()
+            .flat_map(|s| s.punctuators.iter().enumerate().map(|(i, p)| (s.place, i as u32, p)))
+            .filter(|(_, _, p)| p.domain == domain)
+            .filter_map(|(place, which, p)| Some((place, which, multiple(p.every, before, now)?, p.over)))
+            .collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        let (id, lanes) = (self.id, self.lanes);
+        let names = self.names.clone();
+        self.guarded(number, |cx, _| {
+            let mut keyed = Vec::new();
+            for &(place, which, at, over) in &due {
+                let Some(over) = over else {
+                    cx.path = Path::punctuated(id.sub, &[], place as u32, which);
+                    cx.key.bytes.clear();
+                    (cx.key.hash, cx.key.present) = (0, false);
+                    with_state(cx, place, |s, cx| s.punctuate(which as usize, at, cx))
+                        .map_err(|e| e.at(format!("node `{}`, punctuator at {at}", names[place])))?;
+                    continue;
+                };
+                let mut keys = Ok(Vec::new());
+                visit_field(cx.nodes, place, over, &mut |f| {
+                    keys = f.keys(&|k| lane_of(lane_hash(k), lanes) == id.lane.0);
+                });
+                let keys = keys.map_err(|e| e.at(format!("node `{}`", names[place])))?;
+                keyed.extend(keys.into_iter().map(|k| (k, place, which, at)));
+            }
+            keyed.sort_unstable();
+            for (key, place, which, at) in keyed {
+                cx.path = Path::punctuated(id.sub, &key, place as u32, which);
+                set_key(&mut cx.key, key);
+                with_state(cx, place, |s, cx| s.punctuate(which as usize, at, cx))
+                    .map_err(|e| e.at(format!("node `{}`, punctuator at {at}", names[place])))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn barrier(&mut self, _number: u64, epoch: Epoch, fx: &mut Effects) -> Result<(), Failure> {
+        if !self.foreign {
+            return self.freeze(epoch, fx);
+        }
+        let mut writes = Vec::new();
+        each_field(&mut self.nodes, &self.stateful, |_, f| {
+            if let Some(t) = f.timers() {
+                writes.append(&mut t.take_foreign());
+            }
+        });
+        fx.events.push(NetEvent::Exchange {
+            lane: self.id,
+            epoch,
+            writes,
+        });
+        self.waiting = Some(epoch);
+        Ok(())
+    }
+
+    fn freeze(&mut self, epoch: Epoch, fx: &mut Effects) -> Result<(), Failure> {
+        let names = self.names.clone();
+        let stores = self.guarded(0, |cx, stateful| {
+            let mut stores: Vec<(StoreId, Vec<Row>)> = Vec::new();
+            let mut result = Ok(());
+            each_field(cx.nodes, stateful, |place, f| {
+                let mut rows = Vec::new();
+                if result.is_ok() {
+                    result = f
+                        .freeze(epoch, &mut rows)
+                        .map_err(|e| e.at(format!("node `{}`", names[place])));
+                }
+                if rows.is_empty() {
+                    return;
+                }
+                match stores.iter_mut().find(|(id, _)| *id == f.store()) {
+                    Some((_, all)) => all.append(&mut rows),
+                    None => stores.push((f.store(), rows)),
+                }
+            });
+            result.map(|()| stores)
+        })?;
+        fx.events.push(NetEvent::Frozen(Box::new(Frozen {
+            lane: self.id,
+            epoch,
+            outputs: std::mem::replace(&mut self.outputs, outputs(&self.sink_topics)),
+            stores,
+            watermark: self.now.watermark,
+        })));
+        Ok(())
+    }
+
+    fn applied(&mut self, epoch: Epoch) -> Result<(), Failure> {
+        self.guarded(0, |cx, stateful| {
+            each_field(cx.nodes, stateful, |_, f| f.applied(epoch));
+            Ok(())
+        })
+    }
+}
+
+fn outputs(topics: &Arc<[Arc<str>]>) -> Outputs {
+    Outputs {
+        batch: ProduceBatch::new(topics.clone()),
+        tags: Vec::new(),
+    }
+}
+
+fn set_key(current: &mut CurrentKey, key: Vec<u8>) {
+    current.hash = lane_hash(&key);
+    current.bytes = key;
+    current.present = true;
+}
+
+/// The last multiple of `every` (since the epoch of the clock) in `before < t <= now`. None at the first reading: what
+/// would be due since the beginning of time is not.
+fn multiple(every: Duration, before: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let every = i64::try_from(every.as_millis()).unwrap_or(i64::MAX).max(1);
+    let last = Timestamp(now.0.div_euclid(every) * every);
+    (before != Timestamp::MIN && now != Timestamp::MIN && last > before).then_some(last)
+}
+
+fn each_field(
+    nodes: &mut [Option<Box<dyn Operator>>],
+    stateful: &[Stateful],
+    mut visit: impl FnMut(usize, &mut dyn Field),
+) {
+    for s in stateful {
+        if let Some(state) = nodes[s.place].as_mut().and_then(|n| n.state()) {
+            state.fields(&mut |f| visit(s.place, f));
+        }
+    }
+}
+
+/// Visits the timer fields of a clock: place of the node, number of the field.
+fn each_timers(
+    nodes: &mut [Option<Box<dyn Operator>>],
+    stateful: &[Stateful],
+    domain: TimeDomain,
+    mut visit: impl FnMut(usize, usize, &mut dyn PendingTimers),
+) {
+    for s in stateful.iter().filter(|s| s.timers) {
+        if let Some(state) = nodes[s.place].as_mut().and_then(|n| n.state()) {
+            let mut i = 0;
+            state.fields(&mut |f| {
+                if let Some(t) = f.timers()
+                    && t.domain() == domain
+                {
+                    visit(s.place, i, t);
+                }
+                i += 1;
+            });
+        }
+    }
+}
+
+fn visit_field(
+    nodes: &mut [Option<Box<dyn Operator>>],
+    place: usize,
+    field: usize,
+    visit: &mut dyn FnMut(&mut dyn Field),
+) {
+    if let Some(state) = nodes[place].as_mut().and_then(|n| n.state()) {
+        let mut i = 0;
+        state.fields(&mut |f| {
+            if i == field {
+                visit(f);
+            }
+            i += 1;
+        });
+    }
+}
+
+/// Runs a node with the arena open for what it forwards.
+fn with_state(
+    cx: &mut LaneCx<'_>,
+    place: usize,
+    run: impl FnOnce(&mut dyn StateOperator, &mut LaneCx<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut node = cx.nodes[place].take().expect("no operator runs between two calls");
+    let result = run(node.state().expect("the lane calls operators with state only"), cx);
+    cx.nodes[place] = Some(node);
+    result
+}
+
+/// Fires timers in order of (time, key, node, field), as far as clock and limit go.
+///
+/// A timer set by a firing for a time not after it counts as having that time, so the order that is sent rises and the
+/// limit means the same on all lanes.
+fn fire(
+    cx: &mut LaneCx<'_>,
+    stateful: &[Stateful],
+    stage: SubTopologyId,
+    domain: TimeDomain,
+    upto: Timestamp,
+    limit: Option<&Position>,
+) -> Result<()> {
+    let mut clock = Timestamp::MIN;
+    // All firings of one key at one time follow each other: no other timer can come between, as a key sets timers for
+    // itself only. So counting on here tells them apart.
+    let mut last: Option<(Timestamp, Vec<u8>, u32)> = None;
+    let mut least = Vec::new();
+    loop {
+        let mut due: Option<(Timestamp, usize, usize)> = None;
+        each_timers(cx.nodes, stateful, domain, |place, field, t| {
+            let Some((time, key)) = t.first() else { return };
+            if time <= upto && due.is_none_or(|(best, ..)| (time, key) < (best, least.as_slice())) {
+                due = Some((time, place, field));
+                least.clear();
+                least.extend_from_slice(key);
+            }
+        });
+        let Some((time, place, field)) = due else { return Ok(()) };
+        clock = clock.max(time);
+        if limit.is_some_and(|l| (clock, &least) > (l.time, &l.key)) {
+            return Ok(());
+        }
+        visit_field(cx.nodes, place, field, &mut |f| {
+            f.timers().and_then(PendingTimers::take_first);
+        });
+        let count = match &mut last {
+            Some((t, key, n)) if *t == clock && *key == least => {
+                *n += 1;
+                *n
+            }
+            _ => {
+                last = Some((clock, least.clone(), 1));
+                1
+            }
+        };
+        cx.path = Path::fired(stage, clock, &least, count);
+        cx.origin = None;
+        set_key(&mut cx.key, least.clone());
+        with_state(cx, place, |s, cx| s.fire(field, time, cx)).map_err(|e| e.at(format!("timer at {time}")))?;
+    }
+}

@@ -1,0 +1,796 @@
+//! One running engine generation: ingest, marks, ticks, barriers, and the commit of one epoch behind them. No I/O of its
+//! own, no clock: time and completions are given.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::epoch::{changelog_batch, epoch_batch, merge, store_batches};
+use super::epoch_record::{EpochRecord, InputCut};
+use super::ingest::{Cut, Ingest, InputSpec, Limits};
+use super::io::{Io, Reaction};
+use super::message::{Control, Frozen, LaneNet, NetEvent, Position};
+use super::start::{Known, taken_over};
+use super::writer::WriteJob;
+use crate::broker::{BrokerError, BrokerErrorKind, Command, Committed, OpId, Reply, Transaction};
+use crate::config::{Config, Guarantee};
+use crate::error::{Error, ErrorKind};
+use crate::id::{Epoch, Generation, LaneId, NextOffset, StoreId, SubTopologyId, TopicPartition};
+use crate::operator::{ForeignTimer, Outputs};
+use crate::record::ProduceBatch;
+use crate::store::{Batch, ByteStore, Row};
+use crate::time::{Timestamp, Watermark};
+
+/// Records that one turn dispatches at most, so that events are looked at in between.
+const QUOTA: usize = 8192;
+/// Weight of the newest commit in the mean of commit durations.
+const COMMIT_ALPHA: f64 = 0.15;
+/// The next adaptive interval is so many times the mean commit.
+const INTERVAL_FACTOR: f64 = 1.5;
+/// A follower of the epoch topic needs little.
+const FOLLOW_FETCH: usize = 64 << 10;
+/// How often a commit of unknown outcome is tried again before it is recovered.
+const COMMIT_TRIES: u32 = 5;
+
+/// Why a generation ends.
+#[derive(Debug)]
+pub enum End {
+    /// The last epoch is committed and applied, and every store is durable.
+    Stopped,
+    /// Drop the open epochs and recover.
+    Recover {
+        /// What happened.
+        reason: String,
+        /// Whether it looked like fencing: read the record before the producer is initialised.
+        fenced: bool,
+        /// Whether it counts against the fault budget.
+        counts: bool,
+    },
+    /// The process ends with this error.
+    Fatal(Error),
+}
+
+/// How far the epoch behind the barrier is.
+enum Stage {
+    Freezing,
+    Committing { op: OpId, tries: u32 },
+    Applying { job: u64 },
+}
+
+struct Pending {
+    epoch: Epoch,
+    stage: Stage,
+    since: u64,
+    number: u64,
+    cuts: Vec<InputCut>,
+    wall: Timestamp,
+    frozen: Vec<Frozen>,
+    rows: Vec<(StoreId, Vec<Row>)>,
+    record: EpochRecord,
+    committed: Option<Committed>,
+    keep_alive: bool,
+    /// The final barrier of a graceful stop.
+    last: bool,
+}
+
+/// A mark on its way.
+struct Marking {
+    number: u64,
+    heard: usize,
+    more: bool,
+    limited: bool,
+}
+
+/// What people see of a running engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunStats {
+    /// Records dispatched to lanes since this process started.
+    pub records: u64,
+    /// The last committed epoch.
+    pub epoch: u64,
+    /// Epochs committed since this process started.
+    pub commits: u64,
+    /// Whether all input was read to its end, everything it caused is committed, and no mark is on its way.
+    pub settled: bool,
+}
+
+/// See the module.
+pub struct Run {
+    net: Box<dyn LaneNet>,
+    ingest: Ingest,
+    known: Known,
+    generation: Generation,
+    lanes: usize,
+    lanes_of: Vec<usize>,
+    epoch: Epoch,
+    pending: Option<Pending>,
+    last_barrier: u64,
+    last_commit: u64,
+    last_mark: u64,
+    last_tick: u64,
+    epochs_since_flush: u32,
+    commit_mean: f64,
+    marking: Option<Marking>,
+    /// A mark must be sent before the next record: what was due in the cut, or what a limit left.
+    due: bool,
+    nth: BTreeMap<LaneId, Position>,
+    exchange: BTreeMap<(SubTopologyId, Epoch), (usize, Vec<ForeignTimer>)>,
+    committed_offsets: BTreeMap<TopicPartition, NextOffset>,
+    partition_of: BTreeMap<TopicPartition, u32>,
+    ticks: bool,
+    stopping: bool,
+    flushed: bool,
+    stats: RunStats,
+    demand: Vec<(u32, usize)>,
+    net_events: Vec<NetEvent>,
+}
+
+/// What a turn needs from outside.
+pub struct RunCx<'a> {
+    /// The configuration.
+    pub config: &'a Config,
+    /// The broker and the store writer.
+    pub io: &'a mut Io,
+    /// All stores, by [`StoreId`].
+    pub stores: &'a [Arc<dyn ByteStore>],
+    /// This process.
+    pub incarnation: &'a str,
+    /// Monotonic time in ms.
+    pub now: u64,
+    /// The wall clock.
+    pub wall: Timestamp,
+}
+
+impl Run {
+    /// Begins at a restored cut: opens the inputs and follows the epoch topic.
+    pub fn new(
+        known: Known,
+        specs: Vec<InputSpec>,
+        net: Box<dyn LaneNet>,
+        generation: Generation,
+        stats: RunStats,
+        cx: &mut RunCx<'_>,
+    ) -> Self {
+        let (plan, record) = (&known.plan, &known.record);
+        let none = InputCut {
+            next: 0,
+            watermark: Timestamp::MIN,
+        };
+        let cuts: Vec<InputCut> = plan
+            .inputs
+            .iter()
+            .map(|i| record.input(&i.partition).unwrap_or(none))
+            .collect();
+        let marked: Vec<Watermark> = plan
+            .subs
+            .iter()
+            .map(|s| record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN))
+            .collect();
+        for (input, cut) in plan.inputs.iter().zip(&cuts) {
+            cx.io.submit(Command::Open {
+                partition: input.partition.clone(),
+                offset: cut.next,
+            });
+        }
+        let epochs = TopicPartition::new(known.epochs.clone(), 0);
+        cx.io.submit(Command::Open {
+            partition: epochs.clone(),
+            offset: known.claimed_at,
+        });
+        cx.io.fetch(epochs, FOLLOW_FETCH);
+        let due = marked.iter().any(|w| *w > Timestamp::MIN);
+        let budget = cx.config.memory_budget.as_u64() as usize;
+        let limits = Limits {
+            max_wait: cx.config.max_wait,
+            fetch_budget: budget / 4,
+        };
+        let cut = Cut {
+            inputs: cuts,
+            marked,
+            wall: record.wall,
+        };
+        let ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
+        let committed_offsets = plan
+            .inputs
+            .iter()
+            .zip(&cut.inputs)
+            .map(|(i, c)| (i.partition.clone(), c.next))
+            .collect();
+        Self {
+            ticks: net.wants_ticks(),
+            lanes: plan.subs.iter().map(|s| s.lanes as usize).sum(),
+            lanes_of: plan.subs.iter().map(|s| s.lanes as usize).collect(),
+            epoch: Epoch(record.epoch.0 + 1),
+            partition_of: plan
+                .inputs
+                .iter()
+                .enumerate()
+                .map(|(i, p)| (p.partition.clone(), i as u32))
+                .collect(),
+            net,
+            ingest,
+            known,
+            generation,
+            pending: None,
+            last_barrier: cx.now,
+            last_commit: cx.now,
+            last_mark: cx.now,
+            last_tick: 0,
+            epochs_since_flush: 0,
+            commit_mean: 10.0,
+            marking: None,
+            due,
+            nth: BTreeMap::new(),
+            exchange: BTreeMap::new(),
+            committed_offsets,
+            stopping: false,
+            flushed: false,
+            stats,
+            demand: Vec::new(),
+            net_events: Vec::new(),
+        }
+    }
+
+    /// What is known about the application, for a recovery.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// What people see.
+    pub fn stats(&self) -> RunStats {
+        self.stats
+    }
+
+    /// The lanes, to be woken by.
+    pub fn net(&self) -> &dyn LaneNet {
+        &*self.net
+    }
+
+    /// Stops dispatching; the next barrier is the last.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Stops all lanes and closes the inputs; nothing of this generation happens afterwards.
+    pub fn tear_down(&mut self, io: &mut Io) {
+        self.net.stop();
+        for input in &self.known.plan.inputs {
+            io.submit(Command::Close {
+                partition: input.partition.clone(),
+            });
+        }
+        io.submit(Command::Close {
+            partition: TopicPartition::new(self.known.epochs.clone(), 0),
+        });
+    }
+
+    /// Takes what happened, does what can be done; `Ok(deadline)`: nothing more before that time or the next event.
+    pub fn advance(&mut self, cx: &mut RunCx<'_>, events: Vec<Reaction>) -> Result<Option<u64>, End> {
+        for event in events {
+            self.react(cx, event)?;
+        }
+        let mut net_events = std::mem::take(&mut self.net_events);
+        self.net.poll(&mut net_events);
+        for event in net_events.drain(..) {
+            self.net_event(cx, event)?;
+        }
+        self.net_events = net_events;
+        self.watch(cx)?;
+        let busy = self.sequence(cx);
+        if self.stopping && self.pending.is_none() && self.flushed {
+            return Err(End::Stopped);
+        }
+        Ok(Some(if busy { cx.now } else { self.deadline(cx) }))
+    }
+
+    // --- events ------------------------------------------------------------------------------------------------------
+
+    fn react(&mut self, cx: &mut RunCx<'_>, event: Reaction) -> Result<(), End> {
+        match event {
+            Reaction::Fetched(f) => {
+                if f.partition.topic == self.known.epochs {
+                    return self.follow(cx, &f.batch);
+                }
+                if let Some(&i) = self.partition_of.get(&f.partition) {
+                    self.ingest.fetched(i, f).map_err(End::Fatal)?;
+                }
+                Ok(())
+            }
+            Reaction::Done(op, result) => {
+                let committing = match &self.pending {
+                    Some(Pending {
+                        stage: Stage::Committing { op: o, .. },
+                        ..
+                    }) => *o == op,
+                    _ => false,
+                };
+                match (committing, result) {
+                    (true, Ok(Reply::Committed(c))) => {
+                        self.committed(cx, c);
+                        Ok(())
+                    }
+                    (true, Err(e)) => self.commit_failed(cx, &e),
+                    // Answers to opening and closing; what cannot be read says so in an event of its own.
+                    _ => Ok(()),
+                }
+            }
+            Reaction::Failed(tp, e) if self.partition_of.contains_key(&tp) || tp.topic == self.known.epochs => {
+                let (text, kind) = match e.kind {
+                    BrokerErrorKind::UnknownTopic => (
+                        format!(
+                            "topic `{}` was deleted while the application reads it ({e}): create it anew and start under another application id, or take the source out",
+                            tp.topic
+                        ),
+                        ErrorKind::Topic,
+                    ),
+                    BrokerErrorKind::OutOfRange => (
+                        format!(
+                            "{tp}: the next offset to read is no longer in the log ({e}): records were deleted before they were read; raise the topic's retention, then begin anew under another application id"
+                        ),
+                        ErrorKind::Topic,
+                    ),
+                    BrokerErrorKind::Unauthorized => (
+                        format!("{tp}: not allowed to read ({e}): grant Read on the topic"),
+                        ErrorKind::Topic,
+                    ),
+                    _ => (format!("{tp} cannot be read: {e}"), ErrorKind::Unavailable),
+                };
+                Err(End::Fatal(Error::new(kind, text)))
+            }
+            Reaction::Written(job, result) => {
+                let mine =
+                    matches!(&self.pending, Some(Pending { stage: Stage::Applying { job: j }, .. }) if *j == job);
+                if !mine {
+                    return Ok(());
+                }
+                result.map_err(End::Fatal)?;
+                self.applied(cx)
+            }
+            Reaction::Failed(..) | Reaction::Lost | Reaction::Back => Ok(()),
+        }
+    }
+
+    /// A claim of another incarnation behind our own stops this process (§4).
+    fn follow(&mut self, cx: &mut RunCx<'_>, batch: &crate::record::RecordBatch) -> Result<(), End> {
+        for r in batch.iter() {
+            if let (Some(super::epoch_record::EPOCH_KEY), Some(v)) = (r.key, r.value) {
+                let record: EpochRecord = super::epoch_record::decode("epoch", v).map_err(End::Fatal)?;
+                if record.incarnation != cx.incarnation {
+                    return Err(End::Fatal(taken_over(Some(&record.incarnation))));
+                }
+            }
+        }
+        cx.io
+            .fetch(TopicPartition::new(self.known.epochs.clone(), 0), FOLLOW_FETCH);
+        Ok(())
+    }
+
+    fn net_event(&mut self, cx: &mut RunCx<'_>, event: NetEvent) -> Result<(), End> {
+        match event {
+            NetEvent::Frozen(f) => {
+                let lanes = self.lanes;
+                let Some(p) = &mut self.pending else { return Ok(()) };
+                if p.epoch == f.epoch {
+                    p.frozen.push(*f);
+                    if p.frozen.len() == lanes {
+                        self.commit(cx);
+                    }
+                }
+                Ok(())
+            }
+            NetEvent::Exchange {
+                lane,
+                epoch,
+                mut writes,
+            } => {
+                let at = self.exchange.entry((lane.sub, epoch)).or_default();
+                at.0 += 1;
+                at.1.append(&mut writes);
+                if at.0 == self.lanes_of[lane.sub.0 as usize] {
+                    let (_, mut all) = self.exchange.remove(&(lane.sub, epoch)).unwrap_or_default();
+                    all.sort_by(|a, b| (&a.tag, a.index).cmp(&(&b.tag, b.index)));
+                    self.net.exchange(lane.sub, epoch, Arc::new(all));
+                }
+                Ok(())
+            }
+            NetEvent::Marked {
+                lane,
+                number,
+                more_due,
+                nth,
+            } => {
+                match nth {
+                    Some(p) => self.nth.insert(lane, p),
+                    None => self.nth.remove(&lane),
+                };
+                if let Some(m) = self.marking.as_mut().filter(|m| m.number == number) {
+                    m.heard += 1;
+                    m.more |= more_due;
+                    if m.heard == self.lanes {
+                        self.due |= m.more;
+                        self.marking = None;
+                    }
+                }
+                Ok(())
+            }
+            NetEvent::Fault { lane, origin, error } => {
+                let place = origin.map(|o| format!("{}@{}", self.ingest.partition_name(o.partition), o.offset));
+                let error = error.at(place.unwrap_or_else(|| format!("lane {lane}")));
+                match error.kind() {
+                    // May be over next time; what comes again and again spends the budget.
+                    ErrorKind::Handler => Err(End::Recover {
+                        reason: error.to_string(),
+                        fenced: false,
+                        counts: true,
+                    }),
+                    _ => Err(End::Fatal(error)),
+                }
+            }
+        }
+    }
+
+    /// Every wait on the commit path is bounded (I-8).
+    fn watch(&self, cx: &RunCx<'_>) -> Result<(), End> {
+        let Some(p) = &self.pending else { return Ok(()) };
+        let limit = cx.config.commit_timeout.as_millis() as u64;
+        // A commit is bounded by the broker's client, which gives it the transaction's time-out.
+        let limit = match p.stage {
+            Stage::Committing { .. } => limit + cx.config.transaction_timeout.as_millis() as u64,
+            Stage::Freezing | Stage::Applying { .. } => limit,
+        };
+        if cx.now.saturating_sub(p.since) < limit {
+            return Ok(());
+        }
+        let phase = match &p.stage {
+            Stage::Freezing => {
+                let here: Vec<LaneId> = p.frozen.iter().map(|f| f.lane).collect();
+                let missing: Vec<String> = (0..self.lanes_of.len() as u32)
+                    .flat_map(|s| (0..self.lanes_of[s as usize] as u32).map(move |l| (s, l)))
+                    .map(|(s, l)| LaneId {
+                        sub: SubTopologyId(s),
+                        lane: crate::id::LaneIdx(l),
+                    })
+                    .filter(|l| !here.contains(l))
+                    .map(|l| l.to_string())
+                    .collect();
+                format!("lanes {} have not reached the barrier", missing.join(", "))
+            }
+            Stage::Committing { .. } => "the transaction is not committed".to_owned(),
+            Stage::Applying { .. } => "the stores are not written".to_owned(),
+        };
+        let after = humantime::format_duration(Duration::from_millis(limit)).to_string();
+        Err(End::Recover {
+            reason: format!("epoch {} stalls: after {after} {phase}", p.epoch),
+            fenced: false,
+            counts: true,
+        })
+    }
+
+    // --- sequencing --------------------------------------------------------------------------------------------------
+
+    /// Sends what is to be sent; whether there is more to do at once.
+    fn sequence(&mut self, cx: &mut RunCx<'_>) -> bool {
+        let mut busy = false;
+        self.demand.clear();
+        self.ingest.demand(&mut self.demand);
+        for (i, bytes) in self.demand.drain(..) {
+            cx.io.fetch(self.known.plan.inputs[i as usize].partition.clone(), bytes);
+        }
+        self.ticks(cx);
+        self.marks(cx);
+        let budget = cx.config.memory_budget.as_u64() as usize;
+        let (soft, hard) = (budget / 8, budget / 4);
+        let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
+        if !self.stopping && !held && self.net.uncommitted() < hard {
+            let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA);
+            self.stats.records += done.records as u64;
+            busy = done.records > 0 && !done.stalled;
+        }
+        if self.pending.is_none() {
+            let idle = self.ingest.records() == 0 && !self.ingest.moved() && self.net.uncommitted() == 0;
+            let elapsed = cx.now.saturating_sub(self.last_barrier);
+            let keep_alive = cx.now.saturating_sub(self.last_commit) >= cx.config.keep_alive.as_millis() as u64;
+            let pressed = self.net.uncommitted() >= soft;
+            let now_due = elapsed >= self.interval(cx.config) || pressed;
+            if self.stopping && !held {
+                // The last epoch, even an empty one: it renews and flushes every store.
+                if !self.flushed {
+                    self.barrier(cx, true);
+                }
+            } else if (!idle && now_due) || keep_alive {
+                self.barrier(cx, keep_alive);
+            }
+        }
+        self.stats.settled = self.ingest.at_end()
+            && self.pending.is_none()
+            && self.marking.is_none()
+            && !self.due
+            && self.ingest.records() == 0
+            && !self.ingest.moved()
+            && self.net.uncommitted() == 0
+            && self.ingest.watermarks() == *self.ingest.marked();
+        busy
+    }
+
+    fn interval(&self, config: &Config) -> u64 {
+        let fixed = config.commit_interval.map(|i| i.as_millis() as u64);
+        fixed.unwrap_or_else(|| {
+            let (min, max) = (
+                config.commit_interval_min.as_millis() as u64,
+                config.commit_interval_max.as_millis() as u64,
+            );
+            ((self.commit_mean * INTERVAL_FACTOR) as u64).clamp(min, max.max(min))
+        })
+    }
+
+    fn ticks(&mut self, cx: &RunCx<'_>) {
+        let every = cx.config.wall_interval.as_millis() as u64;
+        if self.ticks
+            && !self.stopping
+            && cx.now.saturating_sub(self.last_tick) >= every
+            && cx.wall > self.ingest.wall()
+        {
+            self.last_tick = cx.now;
+            self.ingest.control(&mut *self.net, Control::Tick(cx.wall));
+        }
+    }
+
+    fn marks(&mut self, cx: &RunCx<'_>) {
+        if self.marking.is_some() {
+            return;
+        }
+        if self.due {
+            self.due = false;
+            let limits = self.limits(&self.ingest.watermarks());
+            let mark = self.ingest.repeat(limits);
+            self.send_mark(mark, true);
+            return;
+        }
+        let every = cx.config.watermark_interval.as_millis() as u64;
+        if self.stopping || cx.now.saturating_sub(self.last_mark) < every {
+            return;
+        }
+        self.last_mark = cx.now;
+        self.ingest.find_idle(cx.now, self.net.lowest());
+        let limits = self.limits(&self.ingest.watermarks());
+        let limited = limits.iter().any(Option::is_some);
+        if let Some(mark) = self.ingest.mark(limits) {
+            self.send_mark(mark, limited);
+        }
+    }
+
+    fn send_mark(&mut self, mark: super::message::Mark, limited: bool) {
+        let number = self.ingest.control(&mut *self.net, Control::Mark(Arc::new(mark)));
+        self.marking = Some(Marking {
+            number,
+            heard: 0,
+            more: false,
+            limited,
+        });
+    }
+
+    /// The smallest report of each sub-topology, where it does not lie beyond what this mark can reach.
+    fn limits(&self, watermarks: &[Watermark]) -> Vec<Option<Position>> {
+        let highest = watermarks.iter().max().copied().unwrap_or(Timestamp::MIN);
+        let mut limits: Vec<Option<Position>> = vec![None; self.lanes_of.len()];
+        for (lane, position) in self.nth.iter().filter(|(_, p)| p.time <= highest) {
+            let limit = &mut limits[lane.sub.0 as usize];
+            if limit.as_ref().is_none_or(|l| position < l) {
+                *limit = Some(position.clone());
+            }
+        }
+        limits
+    }
+
+    fn barrier(&mut self, cx: &RunCx<'_>, keep_alive: bool) {
+        let epoch = self.epoch;
+        self.epoch = Epoch(epoch.0 + 1);
+        let (cuts, wall) = (self.ingest.cuts(), self.ingest.wall());
+        let number = self.ingest.control(&mut *self.net, Control::Barrier(epoch));
+        self.last_barrier = cx.now;
+        self.pending = Some(Pending {
+            epoch,
+            stage: Stage::Freezing,
+            since: cx.now,
+            number,
+            cuts,
+            wall,
+            frozen: Vec::with_capacity(self.lanes),
+            rows: Vec::new(),
+            record: EpochRecord::default(),
+            committed: None,
+            keep_alive,
+            last: self.stopping,
+        });
+    }
+
+    // --- commit ------------------------------------------------------------------------------------------------------
+
+    fn commit(&mut self, cx: &mut RunCx<'_>) {
+        let Some(p) = &mut self.pending else { return };
+        let plan = &self.known.plan;
+        let mut frozen = std::mem::take(&mut p.frozen);
+        frozen.sort_by_key(|f| f.lane);
+        let mut record = EpochRecord {
+            epoch: p.epoch,
+            incarnation: cx.incarnation.to_owned(),
+            wall: p.wall,
+            changelogs: self.known.record.changelogs.clone(),
+            ..EpochRecord::default()
+        };
+        for (input, cut) in plan.inputs.iter().zip(&p.cuts) {
+            record.set_input(&input.partition, *cut);
+        }
+        let mut outputs: Vec<Outputs> = Vec::with_capacity(frozen.len());
+        for f in frozen {
+            let Frozen {
+                lane,
+                outputs: o,
+                stores,
+                watermark,
+                ..
+            } = f;
+            let at = record
+                .watermarks
+                .entry(plan.subs[lane.sub.0 as usize].name.clone())
+                .or_insert(watermark);
+            *at = (*at).min(watermark);
+            outputs.push(o);
+            p.rows.extend(stores);
+        }
+        let order = merge(&outputs);
+        let batches: Vec<ProduceBatch> = outputs.into_iter().map(|o| o.batch).collect();
+        let offsets = plan.inputs.iter().zip(&p.cuts).filter_map(|(i, c)| {
+            let known = self.committed_offsets.get(&i.partition) == Some(&c.next);
+            (p.keep_alive || !known).then(|| (i.partition.clone(), c.next))
+        });
+        let offsets: Vec<_> = offsets.collect();
+        let mut transaction = Transaction {
+            offsets,
+            ..Transaction::default()
+        };
+        if cx.config.guarantee == Guarantee::AtLeastOnce {
+            transaction.before = batches;
+            transaction.before_order = order;
+        } else {
+            transaction.ordered = batches.len();
+            transaction.batches = batches;
+            transaction.order = order;
+        }
+        transaction.batches.push(changelog_batch(&self.known.targets, &p.rows));
+        transaction
+            .batches
+            .push(epoch_batch(&self.known.epochs, &record, None, cx.wall));
+        p.record = record;
+        p.since = cx.now;
+        let op = cx.io.submit(Command::Transact(Box::new(transaction)));
+        p.stage = Stage::Committing { op, tries: 0 };
+    }
+
+    fn commit_failed(&mut self, cx: &mut RunCx<'_>, e: &BrokerError) -> Result<(), End> {
+        let Some(p) = &mut self.pending else { return Ok(()) };
+        let epoch = p.epoch;
+        let recover = |fenced, counts| {
+            Err(End::Recover {
+                reason: format!("the transaction of epoch {epoch} failed: {e}"),
+                fenced,
+                counts,
+            })
+        };
+        match e.kind {
+            BrokerErrorKind::Unknown => {
+                let Stage::Committing { tries, .. } = p.stage else {
+                    return Ok(());
+                };
+                if tries >= COMMIT_TRIES {
+                    return recover(false, false);
+                }
+                tracing::warn!(
+                    "the outcome of the commit of epoch {epoch} is unknown ({e}); trying the same commit again"
+                );
+                let op = cx.io.submit(Command::CommitAgain);
+                p.stage = Stage::Committing { op, tries: tries + 1 };
+                Ok(())
+            }
+            BrokerErrorKind::Fenced => recover(true, true),
+            BrokerErrorKind::Retriable => recover(false, false),
+            BrokerErrorKind::Abort | BrokerErrorKind::Fatal | BrokerErrorKind::OutOfRange => recover(false, true),
+            BrokerErrorKind::Refused(_) => Err(End::Fatal(Error::new(
+                ErrorKind::Refused,
+                format!("the broker refused an output of epoch {epoch}: {e}; nothing of that epoch was committed"),
+            ))),
+            BrokerErrorKind::UnknownTopic => Err(End::Fatal(Error::new(
+                ErrorKind::Topic,
+                format!("a topic that is written to is gone ({e}): create it anew"),
+            ))),
+            BrokerErrorKind::Unauthorized => Err(End::Fatal(Error::new(
+                ErrorKind::Topic,
+                format!("not allowed to write ({e}): grant the rights"),
+            ))),
+        }
+    }
+
+    fn committed(&mut self, cx: &mut RunCx<'_>, c: Committed) {
+        let Some(p) = &mut self.pending else { return };
+        let took = cx.now.saturating_sub(p.since) as f64;
+        self.commit_mean += COMMIT_ALPHA * (took - self.commit_mean);
+        self.epochs_since_flush += 1;
+        let flush = p.keep_alive || self.epochs_since_flush >= cx.config.flush_epochs;
+        if flush {
+            self.epochs_since_flush = 0;
+        }
+        for (tp, end) in &c.ends {
+            if let Some(t) = self.known.targets.iter().find(|t| t.topic == tp.topic) {
+                let ends = self.known.record.changelogs.entry(t.topic.to_string()).or_default();
+                ends.insert(tp.partition, *end);
+            }
+        }
+        let rows = std::mem::take(&mut p.rows);
+        let batches: Vec<(Arc<dyn ByteStore>, Batch)> =
+            store_batches(&self.known.targets, rows, &c.ends, p.epoch, cx.wall, flush)
+                .into_iter()
+                .map(|(s, b)| (Arc::clone(&cx.stores[s.0 as usize]), b))
+                .collect();
+        let generation = self.generation;
+        p.committed = Some(c);
+        p.since = cx.now;
+        let job = cx.io.write(|id| WriteJob {
+            id,
+            generation,
+            batches,
+            flush,
+        });
+        p.stage = Stage::Applying { job };
+    }
+
+    fn applied(&mut self, cx: &mut RunCx<'_>) -> Result<(), End> {
+        let Some(p) = self.pending.take() else { return Ok(()) };
+        let changelogs = std::mem::take(&mut self.known.record.changelogs);
+        self.known.record = EpochRecord { changelogs, ..p.record };
+        for (input, cut) in self.known.plan.inputs.iter().zip(&p.cuts) {
+            self.committed_offsets.insert(input.partition.clone(), cut.next);
+        }
+        self.last_commit = cx.now;
+        self.stats.epoch = p.epoch.0;
+        self.stats.commits += 1;
+        self.ingest.forget(p.number);
+        if p.last {
+            self.flushed = true;
+            return Ok(());
+        }
+        self.ingest.control(&mut *self.net, Control::Applied(p.epoch));
+        if p.committed.is_some_and(|c| c.retried) {
+            // The lost request may still arrive and would end whatever is open: initialise first (I-9).
+            return Err(End::Recover {
+                reason: format!("the commit of epoch {} needed a second try", p.epoch),
+                fenced: false,
+                counts: false,
+            });
+        }
+        Ok(())
+    }
+
+    /// When to look again though nothing happens.
+    fn deadline(&self, cx: &RunCx<'_>) -> u64 {
+        let c = cx.config;
+        let ms = |d: Duration| d.as_millis() as u64;
+        let mut at = self.last_commit + ms(c.keep_alive);
+        if let Some(p) = &self.pending {
+            at = at.min(p.since + ms(c.commit_timeout));
+        } else if self.ingest.records() > 0 || self.ingest.moved() || self.net.uncommitted() > 0 {
+            at = at.min(self.last_barrier + self.interval(c));
+        }
+        if self.ticks {
+            at = at.min(self.last_tick + ms(c.wall_interval));
+        }
+        if self.marking.is_none() && self.ingest.watermarks() != *self.ingest.marked() {
+            at = at.min(self.last_mark + ms(c.watermark_interval));
+        }
+        // Idleness is looked for now and then, only where it can be found.
+        at = at.min(self.last_mark + ms(c.watermark_interval) * 5);
+        if let Some(d) = self.ingest.deadline().filter(|d| *d > cx.now) {
+            at = at.min(d);
+        }
+        at
+    }
+}

@@ -1,0 +1,186 @@
+//! Stores in memory: gone with the process, rebuilt from the changelogs.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use super::{Batch, ByteStore, Stamp, StoreKind, StoreSet, layout};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Generation;
+
+/// All stores of one application in memory.
+///
+/// # Examples
+///
+/// ```
+/// use stoat_core::id::Generation;
+/// use stoat_core::store::memory::MemoryStoreSet;
+/// use stoat_core::store::{Batch, Row, StoreKind, StoreSet};
+/// use stoat_core::time::Timestamp;
+///
+/// let mut stores = MemoryStoreSet::new();
+/// let counts = stores.open("counts", StoreKind::KeyValue)?;
+/// let row = Row { key: b"ant".to_vec(), lane_key: 3, value: Some(b"1".to_vec()), timestamp: Timestamp(0) };
+/// counts.apply(Generation(1), &Batch { rows: vec![row], ..Batch::default() })?;
+/// assert_eq!(counts.get(b"ant")?.as_deref(), Some(&b"1"[..]));
+/// # Ok::<(), stoat_core::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct MemoryStoreSet {
+    stores: BTreeMap<String, Arc<MemoryStore>>,
+}
+
+impl MemoryStoreSet {
+    /// Makes an empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets a store. Who still holds it keeps it.
+    pub fn drop_store(&mut self, name: &str) {
+        self.stores.remove(name);
+    }
+}
+
+impl StoreSet for MemoryStoreSet {
+    fn open(&mut self, name: &str, kind: StoreKind) -> Result<Arc<dyn ByteStore>> {
+        // The same store for the same name: so an older engine's handle meets the newer one's generation.
+        let store = self
+            .stores
+            .entry(name.to_owned())
+            .or_insert_with(|| Arc::new(MemoryStore::new(kind)));
+        check_kind(name, store.kind, kind)?;
+        Ok(Arc::clone(store) as _)
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        Ok(self.stores.keys().cloned().collect())
+    }
+}
+
+pub(super) fn check_kind(name: &str, found: StoreKind, wanted: StoreKind) -> Result<()> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::State,
+        format!(
+            "store `{name}` is there as `{}`, but the topology declares it as `{}`: give the new store another name, \
+             or remove the old one and its changelog",
+            found.name(),
+            wanted.name()
+        ),
+    ))
+}
+
+/// Rows and what they are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    pub(super) rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) stamp: Option<Stamp>,
+}
+
+impl State {
+    pub(super) fn apply(&mut self, kind: StoreKind, batch: &Batch) {
+        self.apply_rows(kind, &batch.rows);
+        self.stamp = Some(batch.stamp.over(self.stamp.as_ref()));
+    }
+
+    pub(super) fn apply_rows(&mut self, kind: StoreKind, rows: &[super::Row]) {
+        for row in rows {
+            match layout::local_value(kind, row) {
+                Some(value) => self.rows.insert(row.key.clone(), value.into_owned()),
+                None => self.rows.remove(&row.key),
+            };
+        }
+    }
+
+    pub(super) fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) {
+        if let (Some(from), Some(to)) = (from, to)
+            && from >= to
+        {
+            return; // `BTreeMap::range` panics on such bounds.
+        }
+        let bounds = (
+            from.map_or(Bound::Unbounded, Bound::Included),
+            to.map_or(Bound::Unbounded, Bound::Excluded),
+        );
+        for (key, value) in self.rows.range::<[u8], _>(bounds) {
+            if !visit(key, value) {
+                return;
+            }
+        }
+    }
+}
+
+/// One store in memory. A scan sees the rows as of its beginning.
+#[derive(Debug)]
+pub struct MemoryStore {
+    kind: StoreKind,
+    /// The newest generation that was announced; held while a batch is applied, so that no older write slips in.
+    newest: Mutex<Generation>,
+    /// Shared with running scans: a write that meets one copies the rows, a write that meets none does not.
+    state: RwLock<Arc<State>>,
+}
+
+impl MemoryStore {
+    /// Makes an empty store.
+    pub fn new(kind: StoreKind) -> Self {
+        Self {
+            kind,
+            newest: Mutex::default(),
+            state: RwLock::default(),
+        }
+    }
+
+    fn snapshot(&self) -> Arc<State> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ByteStore for MemoryStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self
+            .state
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .rows
+            .get(key)
+            .cloned())
+    }
+
+    fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        // Without the lock: the visitor may read the store, and a writer does not wait for it.
+        self.snapshot().scan(from, to, visit);
+        Ok(())
+    }
+
+    fn apply(&self, generation: Generation, batch: &Batch) -> Result<()> {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if generation < *newest {
+            return Ok(());
+        }
+        *newest = generation;
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut state).apply(self.kind, batch);
+        Ok(())
+    }
+
+    fn begin(&self, generation: Generation) {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        *newest = generation.max(*newest);
+    }
+
+    fn stamp(&self) -> Result<Option<Stamp>> {
+        Ok(self.state.read().unwrap_or_else(PoisonError::into_inner).stamp.clone())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn clear(&self) -> Result<()> {
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! Keyword arguments: `name = value, flag`.
+
+use std::time::Duration;
+
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::LitStr;
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream, Parser};
+
+use crate::{Errors, closest, parse_duration, plain};
+
+/// One argument.
+#[derive(Debug)]
+pub struct Arg {
+    /// The name as given.
+    pub name: Ident,
+    /// The known name: after a did-you-mean the one that was meant, so that one mistake gives one error.
+    pub known: &'static str,
+    /// What stands after `=`; `None` for a flag.
+    pub value: Option<TokenStream>,
+}
+
+/// The arguments of one attribute. Values stay tokens until somebody asks for them with a type.
+#[derive(Debug)]
+pub struct Args {
+    /// The attribute, as in `source`.
+    attribute: &'static str,
+    list: Vec<Arg>,
+    /// Positional tokens before the first keyword, where the attribute has them.
+    pub positional: Option<TokenStream>,
+}
+
+impl Args {
+    /// No arguments.
+    pub fn none(attribute: &'static str) -> Self {
+        Self {
+            attribute,
+            list: Vec::new(),
+            positional: None,
+        }
+    }
+
+    /// Reads keyword arguments.
+    pub fn read(attribute: &'static str, tokens: TokenStream, known: &[&'static str], errors: &mut Errors) -> Self {
+        Self::read_any(attribute, tokens, known, false, errors)
+    }
+
+    /// Reads an optional positional argument, then keyword arguments.
+    pub fn read_positional(
+        attribute: &'static str,
+        tokens: TokenStream,
+        known: &[&'static str],
+        errors: &mut Errors,
+    ) -> Self {
+        Self::read_any(attribute, tokens, known, true, errors)
+    }
+
+    fn read_any(
+        attribute: &'static str,
+        tokens: TokenStream,
+        known: &[&'static str],
+        positional: bool,
+        errors: &mut Errors,
+    ) -> Self {
+        let mut args = Self::none(attribute);
+        for (i, part) in split(tokens).into_iter().enumerate() {
+            match keyword.parse2(part.clone()) {
+                Ok((name, value)) if !positional || i > 0 || value.is_some() || known.contains(&&*plain(&name)) => {
+                    args.add(name, value, known, errors);
+                }
+                _ if positional && i == 0 => args.positional = Some(part),
+                Ok((name, value)) => args.add(name, value, known, errors),
+                Err(_) => errors.on(
+                    part,
+                    format!(
+                        "expected `name = value` in `#[{attribute}(..)]`; known names are {}",
+                        list(known)
+                    ),
+                ),
+            }
+        }
+        args
+    }
+
+    fn add(&mut self, name: Ident, value: Option<TokenStream>, known: &[&'static str], errors: &mut Errors) {
+        let given = plain(&name);
+        let attribute = self.attribute;
+        let meant = if let Some(k) = known.iter().find(|k| **k == given) {
+            k
+        } else if let Some(k) = closest(&given, known) {
+            errors.on(
+                &name,
+                format!("unknown argument `{given}` in `#[{attribute}(..)]`: did you mean `{k}`?"),
+            );
+            k
+        } else if known.is_empty() {
+            errors.on(
+                &name,
+                format!("unknown argument `{given}`: `#[{attribute}]` takes none"),
+            );
+            return;
+        } else {
+            errors.on(
+                &name,
+                format!(
+                    "unknown argument `{given}` in `#[{attribute}(..)]`; known names are {}",
+                    list(known)
+                ),
+            );
+            return;
+        };
+        if self.has(meant) {
+            errors.on(&name, format!("`{given}` is given twice in `#[{attribute}(..)]`"));
+            return;
+        }
+        self.list.push(Arg {
+            name,
+            known: meant,
+            value,
+        });
+    }
+
+    /// The argument of this name.
+    pub fn get(&self, name: &str) -> Option<&Arg> {
+        self.list.iter().find(|a| a.known == name)
+    }
+
+    /// Whether the argument was given, well or badly.
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// The place of an argument's name.
+    pub fn span(&self, name: &str) -> Option<Span> {
+        self.get(name).map(|a| a.name.span())
+    }
+
+    /// The argument as this syntax.
+    pub fn parse<T: Parse>(&self, name: &str, errors: &mut Errors) -> Option<T> {
+        let arg = self.get(name)?;
+        let Some(value) = &arg.value else {
+            errors.on(&arg.name, format!("`{name}` needs a value: write `{name} = ..`"));
+            return None;
+        };
+        errors.keep(syn::parse2(value.clone()))
+    }
+
+    /// The argument as a string literal.
+    pub fn string(&self, name: &str, errors: &mut Errors) -> Option<LitStr> {
+        let arg = self.get(name)?;
+        let Some(value) = arg.value.as_ref().filter(|v| !v.is_empty()) else {
+            errors.on(&arg.name, format!("`{name}` needs a value: write `{name} = \"..\"`"));
+            return None;
+        };
+        match syn::parse2::<LitStr>(value.clone()) {
+            Ok(s) if s.value().is_empty() => {
+                errors.on(s, format!("`{name}` is empty"));
+                None
+            }
+            Ok(s) => Some(s),
+            Err(_) => {
+                errors.on(value, format!("`{name}` takes a string: write `{name} = \"..\"`"));
+                None
+            }
+        }
+    }
+
+    /// The argument as a duration.
+    pub fn duration(&self, name: &str, errors: &mut Errors) -> Option<Duration> {
+        let text = self.string(name, errors)?;
+        parse_duration(&text.value()).map_err(|e| errors.on(&text, e)).ok()
+    }
+
+    /// The argument as one of these words.
+    pub fn word(&self, name: &str, words: &[&'static str], errors: &mut Errors) -> Option<&'static str> {
+        let ident: Ident = {
+            let arg = self.get(name)?;
+            let value = arg.value.clone().unwrap_or_default();
+            match Ident::parse_any.parse2(value.clone()) {
+                Ok(i) => i,
+                Err(_) => {
+                    let at = if value.is_empty() {
+                        arg.name.to_token_stream()
+                    } else {
+                        value
+                    };
+                    errors.on(at, format!("`{name}` is one of {}", list(words)));
+                    return None;
+                }
+            }
+        };
+        let given = plain(&ident);
+        if let Some(w) = words.iter().find(|w| **w == given) {
+            return Some(w);
+        }
+        match closest(&given, words) {
+            Some(w) => {
+                errors.on(&ident, format!("unknown {name} `{given}`: did you mean `{w}`?"));
+                Some(w)
+            }
+            None => {
+                errors.on(
+                    &ident,
+                    format!("unknown {name} `{given}`: it is one of {}", list(words)),
+                );
+                None
+            }
+        }
+    }
+
+    /// Whether the flag is set.
+    pub fn flag(&self, name: &str, errors: &mut Errors) -> bool {
+        let Some(arg) = self.get(name) else { return false };
+        if let Some(v) = &arg.value {
+            errors.on(v, format!("`{name}` takes no value: write `{name}` alone"));
+        }
+        true
+    }
+}
+
+fn keyword(input: ParseStream<'_>) -> syn::Result<(Ident, Option<TokenStream>)> {
+    let name = input.call(Ident::parse_any)?;
+    if input.is_empty() {
+        return Ok((name, None));
+    }
+    input.parse::<syn::Token![=]>()?;
+    Ok((name, Some(input.parse()?)))
+}
+
+/// Splits at commas that stand outside of brackets and of `<..>`.
+fn split(tokens: TokenStream) -> Vec<TokenStream> {
+    let mut parts = vec![TokenStream::new()];
+    let mut depth = 0_i32;
+    let mut dash = false;
+    for t in tokens {
+        if let TokenTree::Punct(p) = &t {
+            match p.as_char() {
+                '<' => depth += 1,
+                '>' if !dash => depth -= 1,
+                ',' if depth <= 0 => {
+                    parts.push(TokenStream::new());
+                    dash = false;
+                    continue;
+                }
+                _ => {}
+            }
+            dash = matches!(p.as_char(), '-' | '=');
+        } else {
+            dash = false;
+        }
+        if let Some(last) = parts.last_mut() {
+            // A group without delimiters comes from a `macro_rules!` fragment; its content is one expression or type.
+            match t {
+                TokenTree::Group(g) if g.delimiter() == Delimiter::None => last.extend(g.stream()),
+                t => last.extend([t]),
+            }
+        }
+    }
+    parts.retain(|p| !p.is_empty());
+    parts
+}
+
+fn list(names: &[&str]) -> String {
+    names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,17 @@
+//! What the macro crates of Stoat share: an error collector, keyword arguments, the path of the runtime crate.
+//!
+//! An ordinary crate, so that one copy serves attribute and derive macros and can be tested as ordinary code.
+
+mod args;
+mod duration;
+mod errors;
+mod names;
+mod paths;
+#[cfg(test)]
+mod tests;
+
+pub use args::{Arg, Args};
+pub use duration::parse_duration;
+pub use errors::Errors;
+pub use names::{closest, plain};
+pub use paths::{Codec, at, krate, nullable, option_inner, same_tokens};

@@ -1,0 +1,120 @@
+//! What `#[source]` and `#[sink]` generate.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use stoat_macro_support::{at, nullable};
+use syn::spanned::Spanned;
+
+use super::{Endpoint, Kind};
+
+/// ```ignore
+/// #[automatically_derived]
+/// impl Source for Clicks {
+///     type Key = UserId;
+///     type Value = Click;
+///     type KeyCodec = <UserId as Key>::Codec;
+///     type ValueCodec = Json;
+///     type Lane = Lane<Self::KeyCodec>;
+///     const TOPIC: &'static str = "clicks";
+///     const NAME: &'static str = "Clicks";
+///     fn watermark() -> WatermarkStrategy { .. }      // where an option is given
+/// }
+/// ```
+pub(super) fn expand(e: &Endpoint) -> TokenStream {
+    let (krate, name, stable) = (&e.krate, &e.item.ident, &e.name);
+    let (key, key_codec) = key(e);
+    let value = e.value.as_ref().map_or_else(|| quote!(()), |v| quote!(#v));
+    let value_codec = e.value_codec.as_ref().map_or_else(
+        || {
+            at(
+                &quote!(#krate::codec::Json),
+                e.value.as_ref().map_or_else(|| name.span(), Spanned::span),
+            )
+        },
+        |c| quote!(#c),
+    );
+    let value_codec = e
+        .value
+        .as_ref()
+        .map_or_else(|| quote!(#krate::codec::Json), |v| nullable(krate, v, value_codec));
+    let topic = e.topic.as_ref().map_or_else(|| quote!(""), |t| quote!(#t));
+    let common = quote! {
+        type Key = #key;
+        type Value = #value;
+        type KeyCodec = #key_codec;
+        type ValueCodec = #value_codec;
+        const TOPIC: &'static str = #topic;
+        const NAME: &'static str = #stable;
+    };
+    match e.kind {
+        Kind::Sink => quote! {
+            #[automatically_derived]
+            impl #krate::sink::Sink for #name { #common }
+        },
+        Kind::Source => {
+            let state = if e.decode_only {
+                quote!(DecodeOnly)
+            } else {
+                quote!(Lane)
+            };
+            let span = e
+                .key_codec
+                .as_ref()
+                .map(Spanned::span)
+                .or_else(|| e.key.as_ref().map(Spanned::span));
+            let lane = quote!(#krate::topology::lane_state::#state<<Self as #krate::source::Source>::KeyCodec>);
+            let lane = at(&lane, span.unwrap_or_else(|| name.span()));
+            let watermark = watermark(e);
+            quote! {
+                #[automatically_derived]
+                impl #krate::source::Source for #name {
+                    #common
+                    type Lane = #lane;
+                    #watermark
+                }
+            }
+        }
+    }
+}
+
+/// The key's type and codec. Without `key`: bytes that may be missing.
+fn key(e: &Endpoint) -> (TokenStream, TokenStream) {
+    let krate = &e.krate;
+    let Some(key) = &e.key else {
+        return (
+            quote!(::core::option::Option<::std::vec::Vec<u8>>),
+            quote!(#krate::codec::Nullable<#krate::codec::Bytes>),
+        );
+    };
+    let inner = stoat_macro_support::option_inner(key).unwrap_or(key);
+    let codec = e.key_codec.as_ref().map_or_else(
+        || {
+            let key = at(&quote!(#krate::key::Key), inner.span());
+            quote_spanned!(inner.span()=> <#inner as #key>::Codec)
+        },
+        |c| quote!(#c),
+    );
+    (quote!(#key), nullable(krate, key, codec))
+}
+
+fn watermark(e: &Endpoint) -> Option<TokenStream> {
+    let krate = &e.krate;
+    let options: Vec<TokenStream> = [
+        (quote!(out_of_orderness), e.out_of_orderness),
+        (quote!(idleness), e.idleness),
+        (quote!(future_bound), e.future_bound),
+    ]
+    .into_iter()
+    .filter_map(|(name, millis)| millis.map(|m| quote!(#name: ::core::time::Duration::from_millis(#m))))
+    .collect();
+    if options.is_empty() {
+        return None;
+    }
+    let rest =
+        (options.len() < 3).then(|| quote!(..<#krate::time::WatermarkStrategy as ::core::default::Default>::default()));
+    Some(quote! {
+        fn watermark() -> #krate::time::WatermarkStrategy {
+            #krate::time::WatermarkStrategy { #(#options,)* #rest }
+        }
+    })
+}

@@ -1,0 +1,58 @@
+//! `#[source]` and `#[sink]`: topics with their types.
+
+mod expand;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+use stoat_macro_support::Errors;
+use syn::{ItemStruct, Path, Type};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Source,
+    Sink,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Sink => "sink",
+        }
+    }
+}
+
+/// What was read.
+pub(crate) struct Endpoint {
+    kind: Kind,
+    item: ItemStruct,
+    krate: TokenStream,
+    topic: Option<syn::LitStr>,
+    /// The stable name: `name = ".."` or the struct's.
+    name: String,
+    /// `None`: bytes that may be missing.
+    key: Option<Type>,
+    value: Option<Type>,
+    key_codec: Option<Path>,
+    value_codec: Option<Path>,
+    decode_only: bool,
+    /// In ms; `None`: the strategy's default.
+    out_of_orderness: Option<u64>,
+    idleness: Option<u64>,
+    future_bound: Option<u64>,
+}
+
+pub(crate) fn expand(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::new();
+    let Some(endpoint) = parse::parse(kind, args, item.clone(), &mut errors) else {
+        let mut out = errors.to_token_stream();
+        out.extend(item);
+        return out;
+    };
+    let (code, item) = (expand::expand(&endpoint), &endpoint.item);
+    quote!(#item #errors #code)
+}

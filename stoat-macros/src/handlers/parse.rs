@@ -1,0 +1,271 @@
+//! Reads the impl: which method handles what, and whether its shape is right.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::ToTokens;
+use stoat_macro_support::{Args, Errors, closest, krate, plain};
+use syn::{
+    Attribute, FnArg, ImplItem, ImplItemFn, ItemImpl, Meta, PathArguments, ReceiverKind, ReturnType, Type, parse_quote,
+};
+
+use super::{Handler, Handlers, OnTimer, Punctuate};
+
+const MARKS: &[&str] = &["process", "on_timer", "punctuate"];
+
+pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Handlers> {
+    let Ok(mut item) = syn::parse2::<ItemImpl>(item) else {
+        errors.at(
+            Span::call_site(),
+            "`#[handlers]` goes on `impl P { .. }` of a processor `P`",
+        );
+        return None;
+    };
+    let args = Args::read("handlers", args, &["crate"], errors);
+    let krate = krate(&args, errors);
+    if let Some((path, _)) = &item.trait_ {
+        errors.on(path, "`#[handlers]` goes on an inherent impl: write `impl P { .. }`");
+        return None;
+    }
+    let mut all = Handlers {
+        krate,
+        process: None,
+        timers: Vec::new(),
+        faulty: Vec::new(),
+        punctuators: Vec::new(),
+        item: item.clone(),
+    };
+    let owner = shown(&item.self_ty);
+    // A handler that is there, but misspelt or misshapen, is not missing.
+    let mut present = false;
+    for member in &mut item.items {
+        let ImplItem::Fn(f) = member else { continue };
+        if let Some((mark, attr)) = take_mark(f, errors) {
+            present |= mark == "process";
+            method(&mut all, &owner, mark, &attr, f, errors);
+        }
+    }
+    if !present {
+        errors.on(
+            &item.self_ty,
+            format!(
+                "`{owner}` has no `#[process]` handler: add `#[process] fn on_record(&mut self, record: Record<K, V>, cx: &mut \
+                 Context<Self>) -> Result<()>`"
+            ),
+        );
+    }
+    all.item = item;
+    Some(all)
+}
+
+/// The type's name without its parameters.
+fn shown(ty: &syn::Type) -> String {
+    match ty {
+        syn::Type::Path(p) => p.path.segments.last().map(|s| plain(&s.ident)).unwrap_or_default(),
+        other => other.to_token_stream().to_string(),
+    }
+}
+
+/// Takes the helper attribute off a method. A misspelt one counts as the one that was meant.
+fn take_mark(f: &mut ImplItemFn, errors: &mut Errors) -> Option<(&'static str, Attribute)> {
+    let mut found: Option<(&'static str, Attribute)> = None;
+    f.attrs.retain(|a| {
+        let Some(name) = a.path().get_ident().map(ToString::to_string) else {
+            return true;
+        };
+        let mark = if let Some(m) = MARKS.iter().find(|m| **m == name) {
+            m
+        } else if let Some(m) = closest(&name, MARKS) {
+            errors.on(
+                a.path(),
+                format!("unknown handler attribute `{name}`: did you mean `{m}`?"),
+            );
+            m
+        } else {
+            return true;
+        };
+        match &found {
+            Some((first, _)) => errors.on(a, format!("a method handles one thing: it already has `#[{first}]`")),
+            None => found = Some((mark, a.clone())),
+        }
+        false
+    });
+    found
+}
+
+fn method(
+    all: &mut Handlers,
+    owner: &str,
+    mark: &'static str,
+    attr: &Attribute,
+    f: &mut ImplItemFn,
+    errors: &mut Errors,
+) {
+    match mark {
+        "process" => {
+            if let Meta::List(l) = &attr.meta
+                && !l.tokens.is_empty()
+            {
+                errors.on(&l.tokens, "`#[process]` takes no arguments");
+            }
+            let Some(handler) = handler(f, "process", errors) else {
+                return;
+            };
+            match &all.process {
+                Some(first) => errors.on(
+                    &handler.ident,
+                    format!(
+                        "`{owner}` already has a `#[process]` handler, `{}`: a processor has one input; keep one",
+                        plain(&first.ident)
+                    ),
+                ),
+                None => all.process = Some(handler),
+            }
+        }
+        "on_timer" => {
+            let field = match &attr.meta {
+                Meta::List(l) => syn::parse2::<Ident>(l.tokens.clone()).ok(),
+                _ => None,
+            };
+            let handler = handler(f, "on_timer", errors);
+            let Some(field) = field else {
+                errors.on(attr, "`#[on_timer]` names one timer field: write `#[on_timer(idle)]`");
+                return;
+            };
+            let Some(handler) = handler else {
+                all.faulty.push(plain(&field));
+                return;
+            };
+            match all.timers.iter().find(|t| plain(&t.field) == plain(&field)) {
+                Some(first) => errors.on(
+                    &handler.ident,
+                    format!(
+                        "timer `{}` of `{owner}` already has a handler, `{}`: keep one",
+                        plain(&field),
+                        plain(&first.handler.ident)
+                    ),
+                ),
+                None => all.timers.push(OnTimer { field, handler }),
+            }
+        }
+        _ => {
+            let args = match &attr.meta {
+                Meta::List(l) => Args::read("punctuate", l.tokens.clone(), &["every", "clock", "over"], errors),
+                _ => Args::none("punctuate"),
+            };
+            if !args.has("every") {
+                errors.on(attr, "how often? write `#[punctuate(every = \"10s\")]`");
+            }
+            let every = args.duration("every", errors);
+            if every.is_some_and(|e| e.is_zero()) {
+                errors.at(
+                    args.span("every").expect("it was given"),
+                    "`every` must be longer than zero",
+                );
+            }
+            let wall = args.word("clock", &["event", "wall"], errors) == Some("wall");
+            let over = args.parse::<Ident>("over", errors);
+            if !args.has("over") {
+                without_key(f, &all.krate);
+            }
+            let Some(handler) = handler(f, "punctuate", errors) else {
+                return;
+            };
+            all.punctuators.push(Punctuate {
+                every: every.unwrap_or_default(),
+                wall,
+                over,
+                handler,
+            });
+        }
+    }
+}
+
+/// Without `over` there is no current key: `Context<Self>` becomes `Context<Self, End>`, which cannot forward.
+fn without_key(f: &mut ImplItemFn, krate: &proc_macro2::TokenStream) {
+    let Some(FnArg::Typed(arg)) = f.sig.inputs.last_mut() else {
+        return;
+    };
+    if let Type::Reference(r) = &mut *arg.ty
+        && let Type::Path(p) = &mut *r.elem
+        && let Some(last) = p.path.segments.last_mut()
+        && last.ident == "Context"
+        && let PathArguments::AngleBracketed(args) = &mut last.arguments
+        && args.args.len() == 1
+    {
+        args.args.push(parse_quote!(#krate::processor::End));
+    }
+}
+
+/// Checks a method's shape. Its parameters may stay unused.
+fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handler> {
+    let name = plain(&f.sig.ident);
+    let (wanted, expected) = match mark {
+        "process" => (
+            2,
+            format!("fn {name}(&mut self, record: Record<K, V>, cx: &mut Context<Self>) -> Result<()>"),
+        ),
+        "on_timer" => (
+            2,
+            format!("fn {name}(&mut self, fired: Fired<K>, cx: &mut Context<Self>) -> Result<()>"),
+        ),
+        _ => (1, format!("fn {name}(&mut self, cx: &mut Context<Self>) -> Result<()>")),
+    };
+    let receiver = matches!(
+        f.sig.receiver(),
+        Some(r) if matches!(&r.kind, ReceiverKind::Reference(_, _, Some(_)))
+    );
+    let rest: Vec<_> = f
+        .sig
+        .inputs
+        .iter()
+        .filter_map(|a| match a {
+            FnArg::Typed(t) => Some((*t.ty).clone()),
+            FnArg::Receiver(_) => None,
+        })
+        .collect();
+    let output = match &f.sig.output {
+        ReturnType::Default => None,
+        ReturnType::Type(_, t) => Some((**t).clone()),
+    };
+    for arg in &mut f.sig.inputs {
+        if let FnArg::Typed(t) = arg {
+            t.attrs.push(parse_quote!(#[allow(unused_variables)]));
+        }
+    }
+    let mut faults = Vec::new();
+    if let Some(a) = &f.sig.asyncness {
+        errors.on(
+            a,
+            "`async` handlers are not supported yet: a handler runs on its lane and must not wait",
+        );
+        return None;
+    }
+    if !receiver {
+        faults.push("take `&mut self` first".to_owned());
+    }
+    if rest.len() != wanted {
+        let s = if wanted == 1 { "" } else { "s" };
+        faults.push(format!(
+            "take {wanted} argument{s} after `&mut self`, not {}",
+            rest.len()
+        ));
+    }
+    if output.is_none() {
+        faults.push("return `Result<()>`".to_owned());
+    }
+    if f.sig.generics.type_params().next().is_some() || f.sig.generics.const_params().next().is_some() {
+        faults.push("have no type parameters".to_owned());
+    }
+    if !faults.is_empty() {
+        errors.on(
+            &f.sig.ident,
+            format!("`{name}` must {}; expected `{expected}`", faults.join(", and ")),
+        );
+        return None;
+    }
+    Some(Handler {
+        ident: f.sig.ident.clone(),
+        cfgs: f.attrs.iter().filter(|a| a.path().is_ident("cfg")).cloned().collect(),
+        args: rest,
+        output,
+    })
+}

@@ -1,0 +1,304 @@
+//! Reads the struct: what each field is for.
+
+use std::collections::BTreeMap;
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
+use stoat_macro_support::{Args, Errors, closest, krate, plain};
+use syn::{Attribute, Expr, Fields, GenericArgument, ItemStruct, Meta, Path, PathArguments, Token, Type, parse_quote};
+
+use super::{Field, FieldCodec, Input, Output, Processor, Role};
+
+const KNOWN: &[&str] = &["input", "output", "crate"];
+const ROLES: &[&str] = &["state", "timer", "store", "local"];
+const STORES: &[&str] = &["KeyValueStore"];
+
+pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Processor> {
+    let Ok(mut item) = syn::parse2::<ItemStruct>(item) else {
+        errors.at(
+            Span::call_site(),
+            "`#[processor]` goes on a struct; its handlers stand in an impl under `#[handlers]`",
+        );
+        return None;
+    };
+    let args = Args::read("processor", args, KNOWN, errors);
+    let krate = krate(&args, errors);
+    let input = input(&args, &item.ident, errors);
+    let output = output(&args, errors);
+    if let Some(l) = item.generics.lifetimes().next() {
+        errors.on(l, "a processor lives as long as its lane: it cannot borrow");
+    }
+    let key = match &input {
+        Input::Types(t) => t.0.clone(),
+        // Any key: it is compared with a type that has an error.
+        Input::Error(_) => parse_quote!(::std::string::String),
+    };
+    let fields = match &mut item.fields {
+        Fields::Named(named) => named.named.iter_mut().map(|f| field(f, &key, &krate, errors)).collect(),
+        Fields::Unit => Vec::new(),
+        Fields::Unnamed(f) => {
+            errors.on(
+                f,
+                "a processor's fields have names: they name its stores; write `struct P { open: .. }`",
+            );
+            item.fields = Fields::Unit;
+            item.semi_token = Some(Token![;](Span::call_site()));
+            Vec::new()
+        }
+    };
+    duplicates(&item.ident, &fields, errors);
+    Some(Processor {
+        item,
+        krate,
+        input,
+        output,
+        fields,
+    })
+}
+
+fn input(args: &Args, name: &Ident, errors: &mut Errors) -> Input {
+    if !args.has("input") {
+        let text = format!("`{name}` names no input: write `#[processor(input = (K, V), output = W)]`");
+        return Input::Error(syn::Error::new(name.span(), text).to_compile_error());
+    }
+    // Where the argument cannot be read, the first error stands for the type, and says no less.
+    let mut found = Errors::new();
+    match args.parse::<Type>("input", &mut found) {
+        Some(Type::Tuple(t)) if t.elems.len() == 2 => Input::Types(Box::new((t.elems[0].clone(), t.elems[1].clone()))),
+        Some(other) => {
+            let text = "`input` is a key type and a value type: write `input = (K, V)`";
+            Input::Error(syn::Error::new_spanned(other, text).to_compile_error())
+        }
+        None => {
+            errors.append(found);
+            Input::Error(TokenStream::new())
+        }
+    }
+}
+
+fn output(args: &Args, errors: &mut Errors) -> Output {
+    match args.parse::<Type>("output", errors) {
+        Some(Type::Tuple(t)) if t.elems.len() == 2 => Output::Rekey(t.elems[0].clone(), t.elems[1].clone()),
+        Some(ty) => Output::Keep(ty),
+        None => Output::None,
+    }
+}
+
+fn field(f: &mut syn::Field, key: &Type, krate: &TokenStream, errors: &mut Errors) -> Field {
+    let ident = f.ident.clone().expect("the fields are named");
+    let cfgs = f.attrs.iter().filter(|a| a.path().is_ident("cfg")).cloned().collect();
+    let mut roles = Vec::new();
+    f.attrs.retain(|a| {
+        let Some(name) = a.path().get_ident().map(ToString::to_string) else {
+            return true;
+        };
+        if let Some(role) = ROLES.iter().find(|r| **r == name) {
+            roles.push((*role, a.clone()));
+            false
+        } else if a.meta.require_name_value().is_err()
+            && !["doc", "cfg", "allow", "expect", "warn", "deny", "serde"].contains(&&*name)
+            && let Some(role) = closest(&name, ROLES)
+        {
+            errors.on(
+                a.path(),
+                format!("unknown field attribute `{name}`: did you mean `{role}`?"),
+            );
+            roles.push((role, a.clone()));
+            false
+        } else {
+            true
+        }
+    });
+    if let [_, (second, a), ..] = roles.as_slice() {
+        errors.on(
+            a,
+            format!(
+                "`{}` has more than one role: keep `#[{}]` or `#[{second}]`",
+                plain(&ident),
+                roles[0].0
+            ),
+        );
+    }
+    let clear = roles.len() < 2;
+    let role = match roles.into_iter().next().filter(|_| clear) {
+        None if !clear => Role::Local(None),
+        None => {
+            unmarked(&ident, &f.ty, errors);
+            Role::Config
+        }
+        Some(("local", a)) => local(&a, errors),
+        Some((role, a)) => owned(role, &a, &ident, &mut f.ty, (key, krate), errors),
+    };
+    Field {
+        ident,
+        ty: f.ty.clone(),
+        cfgs,
+        role,
+    }
+}
+
+/// A field type that only the engine can make needs its mark.
+fn unmarked(ident: &Ident, ty: &Type, errors: &mut Errors) {
+    let Some(last) = last_name(ty) else { return };
+    let role = match last.as_str() {
+        "Keyed" => "state",
+        "Timer" | "Timers" => "timer",
+        "KeyValueStore" => "store",
+        _ => return,
+    };
+    errors.on(
+        ident,
+        format!("`{}` is a `{last}` and has no mark: add `#[{role}]`", plain(ident)),
+    );
+}
+
+fn local(attr: &Attribute, errors: &mut Errors) -> Role {
+    match &attr.meta {
+        Meta::Path(_) => Role::Local(None),
+        Meta::List(l) => Role::Local(errors.keep(syn::parse2::<Expr>(l.tokens.clone()))),
+        Meta::NameValue(nv) => {
+            errors.on(nv, "write `#[local(expr)]`");
+            Role::Local(Some(nv.value.clone()))
+        }
+    }
+}
+
+fn owned(
+    role: &'static str,
+    attr: &Attribute,
+    ident: &Ident,
+    ty: &mut Type,
+    (key, krate): (&Type, &TokenStream),
+    errors: &mut Errors,
+) -> Role {
+    let known: &[&str] = match role {
+        "state" => &["codec", "name"],
+        "timer" => &["clock", "foreign", "name", "codec"],
+        _ => &["codec", "name"],
+    };
+    let args = attr_args(role, attr, known, errors);
+    let name = args.string("name", errors).map_or_else(|| plain(ident), |n| n.value());
+    let codec: FieldCodec = args.parse("codec", errors);
+    match role {
+        "state" => {
+            if last_name(ty).as_deref() == Some("Keyed") {
+                complete(ty, codec.as_ref(), 1, errors);
+            } else {
+                errors.on(&*ty, "a `#[state]` field is a `Keyed<V>`: the value of the current key");
+                let inner = ty.clone();
+                *ty = parse_quote!(#krate::store::Keyed<#inner>);
+            }
+            Role::State { name }
+        }
+        "timer" => {
+            if matches!(last_name(ty).as_deref(), Some("Timer" | "Timers")) {
+                if let Some(args) = last_args(ty)
+                    && matches!(args, PathArguments::None)
+                {
+                    *args = PathArguments::AngleBracketed(parse_quote!(<#key>));
+                }
+                complete(ty, codec.as_ref(), 1, errors);
+            } else {
+                errors.on(
+                    &*ty,
+                    "a `#[timer]` field is a `Timer` (one pending time per key) or `Timers` (many), written as such: an alias \
+                     cannot be completed with the key type",
+                );
+                *ty = parse_quote!(#krate::timer::Timer<#key>);
+            }
+            if args.flag("foreign", errors) {
+                foreign(ty, key, krate);
+            }
+            Role::Timer {
+                name,
+                wall: args.word("clock", &["event", "wall"], errors) == Some("wall"),
+            }
+        }
+        _ => {
+            if !last_name(ty).is_some_and(|n| STORES.contains(&&*n)) {
+                errors.on(&*ty, "a `#[store]` field is a `KeyValueStore<K, V>`");
+                *ty = parse_quote!(#krate::store::KeyValueStore<#key, ()>);
+            } else {
+                complete(ty, codec.as_ref(), 2, errors);
+            }
+            Role::Store { name }
+        }
+    }
+}
+
+/// Writes the marker of `foreign` into a timer's type, behind its key and codec.
+fn foreign(ty: &mut Type, key: &Type, krate: &TokenStream) {
+    let Some(PathArguments::AngleBracketed(args)) = last_args(ty) else {
+        return;
+    };
+    if args.args.len() == 1 {
+        args.args
+            .push(GenericArgument::Type(parse_quote!(<#key as #krate::key::Key>::Codec)));
+    }
+    args.args
+        .push(GenericArgument::Type(parse_quote!(#krate::timer::Foreign)));
+}
+
+/// Writes a named codec into the field's type, behind `n` parameters.
+fn complete(ty: &mut Type, codec: Option<&Path>, n: usize, errors: &mut Errors) {
+    let (Some(codec), Some(PathArguments::AngleBracketed(args))) = (codec, last_args(ty)) else {
+        return;
+    };
+    if args.args.len() > n {
+        errors.on(codec, "the codec is named twice: here and in the field's type");
+    } else {
+        args.args.push(GenericArgument::Type(parse_quote!(#codec)));
+    }
+}
+
+fn attr_args(role: &'static str, attr: &Attribute, known: &[&'static str], errors: &mut Errors) -> Args {
+    match &attr.meta {
+        Meta::Path(_) => Args::none(role),
+        Meta::List(l) => Args::read(role, l.tokens.clone(), known, errors),
+        Meta::NameValue(nv) => {
+            errors.on(nv, format!("write `#[{role}(name = ..)]`"));
+            Args::none(role)
+        }
+    }
+}
+
+fn last_name(ty: &Type) -> Option<String> {
+    match ty {
+        Type::Path(p) => p.path.segments.last().map(|s| s.ident.to_string()),
+        Type::Group(g) => last_name(&g.elem),
+        _ => None,
+    }
+}
+
+fn last_args(ty: &mut Type) -> Option<&mut PathArguments> {
+    match ty {
+        Type::Path(p) => p.path.segments.last_mut().map(|s| &mut s.arguments),
+        Type::Group(g) => last_args(&mut g.elem),
+        _ => None,
+    }
+}
+
+fn duplicates(name: &Ident, fields: &[Field], errors: &mut Errors) {
+    let mut seen = BTreeMap::new();
+    for f in fields {
+        let Some(stable) = f.role.name() else { continue };
+        // Fields under different `#[cfg(..)]` may be alternatives of each other.
+        let cfgs = &f.cfgs;
+        if let Some(other) = seen.insert(stable, quote!(#(#cfgs)*).to_string())
+            && other == quote!(#(#cfgs)*).to_string()
+        {
+            errors.on(
+                &f.ident,
+                format!(
+                    "two fields of `{name}` are named `{stable}`: a store or timer name keys its changelog, so give one \
+                     `#[{}(name = \"..\")]`",
+                    match f.role {
+                        Role::State { .. } => "state",
+                        Role::Timer { .. } => "timer",
+                        _ => "store",
+                    }
+                ),
+            );
+        }
+    }
+}

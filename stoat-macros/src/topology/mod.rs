@@ -1,0 +1,144 @@
+//! `#[topology]`: reads the function that wires a topology.
+
+mod expand;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote};
+use stoat_macro_support::{Args, Errors, krate};
+use syn::{FnArg, ItemFn, Pat, ReturnType, Type, parse_quote};
+
+/// What was read.
+pub(crate) struct Topology {
+    item: ItemFn,
+    krate: TokenStream,
+    nodes: Vec<Node>,
+    /// What statements need: by their place.
+    edits: BTreeMap<usize, Edit>,
+    /// Streams that are used twice: an error was reported, and rustc need not repeat it.
+    twice: Vec<Ident>,
+}
+
+/// What becomes of a statement.
+#[derive(Debug)]
+pub(crate) enum Edit {
+    /// `let name = ..`: the value is bound to its stable name.
+    Bind(Ident),
+    /// `let [a, b] = ..`
+    BindEach(Vec<Ident>),
+    /// A processor at the end of a chain: fine if it forwards nothing. The place is its method's.
+    Ended(Span),
+}
+
+/// A node of the static description.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// The stable name: a `let` or `.named(..)`.
+    given: Option<String>,
+    /// The name without that, as the builder makes it: of its type, or `{stream}.{step}`.
+    derived: String,
+    /// The method that makes it, as the user wrote it.
+    step: String,
+    /// The first type argument: the source, processor or sink.
+    of: Option<Type>,
+    /// Places of the nodes that feed it.
+    parents: Vec<usize>,
+    /// Whether one stream comes out of it: then a `let` names it.
+    single: bool,
+}
+
+impl Topology {
+    /// The nodes' names as the builder settles them: given ones first, then the others, numbered where taken.
+    fn names(&self) -> Vec<String> {
+        let mut taken: BTreeSet<String> = self.nodes.iter().filter_map(|n| n.given.clone()).collect();
+        self.nodes
+            .iter()
+            .map(|n| {
+                n.given.clone().unwrap_or_else(|| {
+                    let mut name = n.derived.clone();
+                    let mut i = 1;
+                    while !taken.insert(name.clone()) {
+                        i += 1;
+                        name = format!("{}-{i}", n.derived);
+                    }
+                    name
+                })
+            })
+            .collect()
+    }
+}
+
+pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::new();
+    let Ok(parsed) = syn::parse2::<ItemFn>(item.clone()) else {
+        // The compiler has its own words for what does not parse; the user's item is all it needs.
+        errors.at(
+            proc_macro2::Span::call_site(),
+            "`#[topology]` goes on a function: `fn name(t: &mut Topology) { .. }`",
+        );
+        let mut out = errors.to_token_stream();
+        out.extend(item);
+        return out;
+    };
+    let args = Args::read("topology", args, &["crate"], &mut errors);
+    let krate = krate(&args, &mut errors);
+    let Some(builder) = signature(&parsed, &mut errors) else {
+        return quote!(#[allow(unused_variables)] #parsed #errors);
+    };
+    let mut topology = read::read(parsed, krate, &builder, &mut errors);
+    if !errors.is_empty() {
+        topology.item.attrs.push(parse_quote!(#[allow(unused_variables)]));
+    }
+    let code = expand::expand(topology);
+    quote!(#code #errors)
+}
+
+/// Checks the function's shape; gives the name of its parameter.
+fn signature(item: &ItemFn, errors: &mut Errors) -> Option<Ident> {
+    let sig = &item.sig;
+    let name = &sig.ident;
+    let mut faults = Vec::new();
+    if let Some(a) = &sig.asyncness {
+        faults.push(("not be `async`: it only declares", a.to_token_stream()));
+    }
+    if !sig.generics.params.is_empty() {
+        faults.push((
+            "have no type parameters: its types are fixed",
+            sig.generics.to_token_stream(),
+        ));
+    }
+    if let ReturnType::Type(_, t) = &sig.output
+        && !matches!(&**t, Type::Tuple(t) if t.elems.is_empty())
+    {
+        faults.push(("return nothing", t.to_token_stream()));
+    }
+    let builder = match sig.inputs.iter().collect::<Vec<_>>().as_slice() {
+        [FnArg::Typed(arg)] => match (&*arg.pat, &*arg.ty) {
+            (Pat::Ident(p), Type::Reference(_)) => Some(p.ident.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    if builder.is_none() {
+        let at = if sig.inputs.is_empty() {
+            name.to_token_stream()
+        } else {
+            sig.inputs.to_token_stream()
+        };
+        faults.push(("take one argument, `t: &mut Topology`", at));
+    }
+    if faults.is_empty() {
+        return builder;
+    }
+    for (what, at) in faults {
+        errors.on(
+            at,
+            format!("a topology function must {what}; expected `fn {name}(t: &mut Topology)`"),
+        );
+    }
+    None
+}

@@ -1,0 +1,13 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[processor(input = (UserId, Event), output = Session)]
+struct P;
+
+#[handlers]
+impl P {
+    #[process]
+    fn on_event(event: Record<UserId, Event>) {}
+}
+
+fn main() {}

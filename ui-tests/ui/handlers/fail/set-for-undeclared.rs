@@ -1,0 +1,23 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[processor(input = (UserId, Event), output = Session)]
+struct P {
+    #[timer]
+    idle: Timer,
+}
+
+#[handlers]
+impl P {
+    #[process]
+    fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {
+        self.idle.set_for(&UserId("other".to_owned()), event.timestamp)
+    }
+
+    #[on_timer(idle)]
+    fn on_idle(&mut self, fired: Fired<UserId>, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn main() {}

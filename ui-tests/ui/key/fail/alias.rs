@@ -1,0 +1,15 @@
+use serde::{Deserialize, Serialize};
+use stoat_core::prelude::*;
+
+type Amount = f64;
+
+#[derive(Key, Clone, PartialEq, Serialize, Deserialize)]
+#[key(codec = Json)]
+struct Price(Amount);
+
+impl Eq for Price {}
+impl std::hash::Hash for Price {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
+fn main() {}

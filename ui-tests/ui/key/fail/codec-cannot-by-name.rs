@@ -1,0 +1,7 @@
+use stoat_core::prelude::*;
+
+#[derive(Key, Clone, PartialEq, Eq, Hash)]
+#[key(codec = Utf8)]
+struct OrderId(u64);
+
+fn main() {}

@@ -1,0 +1,2 @@
+#[stoat_core::main]
+struct App;

@@ -1,0 +1,11 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[topology]
+fn pipeline(t: &mut Topology) {
+    let events = t.source::<Events>();
+    let events = events.map_values(|e| e.count);
+    events.discard();
+}
+
+fn main() {}

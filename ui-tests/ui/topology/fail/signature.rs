@@ -1,0 +1,8 @@
+use stoat_core::prelude::*;
+
+#[topology]
+fn pipeline(t: Topology) -> u8 {
+    0
+}
+
+fn main() {}

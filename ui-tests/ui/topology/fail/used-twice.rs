@@ -1,0 +1,11 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[topology]
+fn pipeline(t: &mut Topology) {
+    let events = t.source::<Events>();
+    events.process::<Sessionize>().sink::<Sessions>();
+    events.discard();
+}
+
+fn main() {}
