@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::engine::message::{Mark, Position};
-use crate::engine::tag::{Path, Tag};
+use crate::engine::tag::Tag;
 use crate::error::{Error, Result};
 use crate::hash::{lane_hash, lane_of, partition_for};
 use crate::id::{Epoch, Generation, LaneIdx, NodeId, SinkId, StoreId, SubTopologyId};
@@ -889,7 +889,7 @@ impl ByteStore for TestStore {
 /// What one epoch leaves: outputs in order (partition, key, value, time), rows by store and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
-    pub(super) outputs: Vec<(i32, String, String, i64)>,
+    pub(super) outputs: Vec<(i32, String, Vec<u8>, i64)>,
     pub(super) rows: BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>,
     pub(super) watermarks: Vec<Timestamp>,
 }
@@ -1003,7 +1003,7 @@ impl<'a> Oracle<'a> {
             }
             if node == self.shape.len() - 1 {
                 let partition = partition_for(k.as_bytes(), SINK_PARTITIONS);
-                self.cut.outputs.push((partition, k.clone(), v.clone(), t));
+                self.cut.outputs.push((partition, k.clone(), v.clone().into_bytes(), t));
             }
         }
     }
@@ -1136,13 +1136,4 @@ impl<'a> Oracle<'a> {
         self.cut.watermarks = self.watermarks.iter().map(|w| Timestamp(*w)).collect();
         std::mem::take(&mut self.cut)
     }
-}
-
-/// Any path; for tests of tags alone.
-pub(super) fn path(ordinals: &[u32]) -> Path {
-    let mut p = Path::default();
-    for &o in ordinals {
-        p.descend(o);
-    }
-    p
 }
