@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p stoat-core --no-default-features --example lane_cost -- [records] [lanes ..]`
 
+#![allow(clippy::disallowed_methods, reason = "it measures")]
+
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

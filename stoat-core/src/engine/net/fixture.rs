@@ -130,7 +130,7 @@ fn handle(kind: Kind, at: &At<'_>, what: &What) -> Result<Vec<Effect>> {
         (Kind::Panics, What::Record { value, .. }) => panic!("no {value} today"),
         (Kind::Fails, What::Record { value, .. }) => return Err(Error::handler(format!("no {value} today"))),
         (Kind::Rekey, What::Record { value, time, .. }) => vec![Forward(other(&key, value), value.clone(), *time)],
-        (Kind::Fan, What::Record { value, time, .. }) => (0..1 + hash(&["fan", value]) % 4)
+        (Kind::Fan, What::Record { value, time, .. }) => (0..=hash(&["fan", value]) % 4)
             .map(|i| {
                 let i_text = i.to_string();
                 Forward(other(&i_text, value), mix(&[value, &i_text]), time + i as i64)
@@ -174,10 +174,10 @@ fn handle(kind: Kind, at: &At<'_>, what: &What) -> Result<Vec<Effect>> {
         (Kind::Foreign, What::Record { value, time, side }) => {
             let new = mix(&[&old, value, &side.to_string()]);
             let h = hash(&["f", value]);
-            let to = (h % 4 > 0).then_some(time + (h % 5) as i64);
+            let to = (!h.is_multiple_of(4)).then_some(time + (h % 5) as i64);
             let mut all = vec![Put(Some(new.clone())), TimerFor(other("1", value), to)];
-            if h % 3 == 0 {
-                all.push(Timer((h % 2 == 0).then_some(time + (h % 7) as i64)));
+            if h.is_multiple_of(3) {
+                all.push(Timer(h.is_multiple_of(2).then_some(time + (h % 7) as i64)));
             }
             all.push(Forward(key, new, *time));
             all
@@ -299,29 +299,28 @@ pub(super) fn graph(shape: &Shape) -> Graph {
     for d in shape {
         let mut inputs = Vec::new();
         for (side, parent) in d.parents.iter().enumerate() {
-            let mut from = match by_name.get(parent) {
-                Some(&id) => id,
-                None => {
-                    let n = entries.len() as u32;
-                    let id = add(
-                        &mut g,
-                        parent,
-                        d.sub,
-                        NodeKind::Source(n),
-                        &[],
-                        Arc::new(|b| Ok(Box::new(SourceOp(b.children[0])))),
-                    );
-                    entries.insert(*parent, id);
-                    g.sources.push(SourceDecl {
-                        node: id,
-                        topic: (*parent).into(),
-                        lane_key: LaneKey::Raw,
-                        watermark: WatermarkStrategy::default(),
-                        key_codec: String::new(),
-                        value_codec: String::new(),
-                    });
-                    id
-                }
+            let mut from = if let Some(&id) = by_name.get(parent) {
+                id
+            } else {
+                let n = entries.len() as u32;
+                let id = add(
+                    &mut g,
+                    parent,
+                    d.sub,
+                    NodeKind::Source(n),
+                    &[],
+                    Arc::new(|b| Ok(Box::new(SourceOp(b.children[0])))),
+                );
+                entries.insert(*parent, id);
+                g.sources.push(SourceDecl {
+                    node: id,
+                    topic: (*parent).into(),
+                    lane_key: LaneKey::Raw,
+                    watermark: WatermarkStrategy::default(),
+                    key_codec: String::new(),
+                    value_codec: String::new(),
+                });
+                id
             };
             let sub = g.nodes[from.0 as usize].sub.0;
             if sub != d.sub {
@@ -465,10 +464,12 @@ impl Operator for SinkOp {
     }
 }
 
+type Handed = (Record<Key, Value>, Option<Origin>);
+
 #[derive(Default)]
 struct TestBatch {
     tags: Vec<Tag>,
-    records: Vec<Option<(Record<Key, Value>, Option<Origin>)>>,
+    records: Vec<Option<Handed>>,
 }
 
 impl HandBatch for TestBatch {

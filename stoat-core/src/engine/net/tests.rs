@@ -214,15 +214,15 @@ impl Driven for TokioNet {
         self.notify(Waker::from(bell.clone()));
         let mut rung = bell.rung.lock().unwrap();
         while !*rung {
-            let (guard, wait) = bell
-                .ring
-                .wait_timeout(rung, std::time::Duration::from_secs(60))
-                .unwrap();
+            let (guard, wait) = bell.ring.wait_timeout(rung, std::time::Duration::from_mins(1)).unwrap();
             rung = guard;
             assert!(!wait.timed_out(), "nothing happens any more: deadlock");
         }
     }
 }
+
+/// Number, source, key, value, time.
+type Pending = (u64, usize, &'static str, String, i64);
 
 /// The control side: dispatches an ingest order, collects and applies epochs.
 pub(super) struct Ingest<'a> {
@@ -230,7 +230,7 @@ pub(super) struct Ingest<'a> {
     counts: Vec<u32>,
     stores: Vec<Arc<dyn ByteStore>>,
     places: Vec<Child>,
-    pending: BTreeMap<LaneId, Vec<(u64, usize, &'static str, String, i64)>>,
+    pending: BTreeMap<LaneId, Vec<Pending>>,
     frozen: BTreeMap<Epoch, Vec<Frozen>>,
     exchanges: BTreeMap<(SubTopologyId, Epoch), Vec<Vec<ForeignTimer>>>,
     pub(super) cuts: Vec<Cut>,
