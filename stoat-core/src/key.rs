@@ -1,6 +1,7 @@
 //! Key types: what may pick a lane.
 
 use std::hash::Hash;
+use std::marker::PhantomData;
 
 use crate::codec::{Be, Bytes, Decode, Encode, Utf8};
 
@@ -38,6 +39,9 @@ pub trait Key: Clone + Eq + Hash + Send + Sync + Sized + 'static {
     note = "derive `Key` for `{Self}`, or keep its encoded form (a string, an integer) in the key"
 )]
 pub trait KeyField {}
+
+/// Types that a value is about and holds none of.
+pub(crate) type Types<T> = PhantomData<fn() -> T>;
 
 impl Key for String {
     type Codec = Utf8;

@@ -7,7 +7,7 @@ pub use serde::{Deserialize, Serialize};
 pub use crate::codec::{Be, Bytes, Codec, CodecError, Decode, Encode, Json, Utf8};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::key::Key;
-pub use crate::processor::{Context, Fired};
+pub use crate::processor::{Context, End, Fired};
 pub use crate::record::{Headers, Record};
 pub use crate::sink::Sink;
 pub use crate::source::Source;

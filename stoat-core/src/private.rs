@@ -232,3 +232,171 @@ pub fn no_handler<P: Processor>(number: usize) -> Result<()> {
         format!("`{}` has no handler for timer or punctuator number {number}", P::NAME),
     ))
 }
+
+/// What `#[topology]` and `#[stoat_core::main(..)]` make of a topology.
+pub fn app<T: TopologyFn>() -> crate::app::App {
+    crate::app::App::new(T::NAME, T::declare)
+}
+
+/// Ends a chain whose last step is a processor: fine where that forwards nothing.
+pub fn ended<K, V: NothingForwarded, L, P>(stream: Stream<K, V, L, P>) {
+    drop(stream);
+}
+
+/// The value type of a processor without `output`.
+#[diagnostic::on_unimplemented(
+    message = "nobody consumes the values of type `{Self}` that this processor forwards: end the chain with `.sink::<S>()`, `.for_each(..)` or `.discard()`",
+    label = "its result is dropped"
+)]
+pub trait NothingForwarded {}
+impl NothingForwarded for std::convert::Infallible {}
+
+/// Asks a type for constants of a trait that it may not implement: what is missing is reported elsewhere, once.
+pub struct Probe<T>(std::marker::PhantomData<T>);
+
+/// What a source says to the checks of `#[topology]`.
+#[derive(Clone, Copy)]
+pub struct SourceFacts {
+    name: &'static str,
+    topic: &'static str,
+    key_codec: &'static str,
+    value_codec: &'static str,
+}
+
+/// What a processor says to the checks of `#[topology]`.
+#[derive(Clone, Copy)]
+pub struct StoreFacts {
+    name: &'static str,
+    fields: &'static [FieldDecl],
+}
+
+impl<S: Source> Probe<S> {
+    /// The source's.
+    pub const SOURCE: Option<SourceFacts> = Some(SourceFacts {
+        name: S::NAME,
+        topic: S::TOPIC,
+        key_codec: <S::KeyCodec as Codec>::NAME,
+        value_codec: <S::ValueCodec as Codec>::NAME,
+    });
+}
+
+impl<P: Processor> Probe<P> {
+    /// The processor's.
+    pub const STORES: Option<StoreFacts> = Some(StoreFacts {
+        name: P::NAME,
+        fields: P::FIELDS,
+    });
+}
+
+/// What [`Probe`] says where the trait is missing.
+pub trait Unknown {
+    /// Not a source.
+    const SOURCE: Option<SourceFacts> = None;
+    /// Not a processor.
+    const STORES: Option<StoreFacts> = None;
+}
+impl<T> Unknown for Probe<T> {}
+
+/// Whether a timer has a handler; also where some handler names no timer, which is another error and probably the cause.
+pub const fn handled(on_timer: &[&str], fields: &[FieldDecl], timer: &str) -> bool {
+    let mut i = 0;
+    while i < on_timer.len() {
+        if same(on_timer[i], timer) || index(fields, on_timer[i]) == usize::MAX {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
+/// Refuses a topic that an earlier source reads, while the program is compiled.
+///
+/// # Panics
+/// With the words of the mistake.
+#[track_caller]
+pub const fn one_source_per_topic(earlier: &[Option<SourceFacts>], this: Option<SourceFacts>) {
+    let Some(b) = this else { return };
+    let mut i = 0;
+    while i < earlier.len() {
+        if let Some(a) = earlier[i]
+            && same(a.topic, b.topic)
+        {
+            let mut text = Text::new();
+            text.push(&["topic `", a.topic, "` is read by "]);
+            if !same(a.key_codec, b.key_codec) {
+                text.push(&["`", a.name, "` with key codec ", a.key_codec, " and by `", b.name, "` with key codec ", b.key_codec]);
+                text.push(&[": use one `#[source]` for both, or give both the same `key_codec`"]);
+            } else if !same(a.value_codec, b.value_codec) {
+                text.push(&["`", a.name, "` with value codec ", a.value_codec, " and by `", b.name, "` with value codec "]);
+                text.push(&[b.value_codec, ": use one `#[source]` for both"]);
+            } else {
+                text.push(&["two sources, `", a.name, "` and `", b.name, "`: keep one and use `.fan_out()`"]);
+            }
+            panic!("{}", text.as_str());
+        }
+        i += 1;
+    }
+}
+
+/// Refuses a store's name that an earlier processor has, while the program is compiled.
+///
+/// # Panics
+/// With the words of the mistake.
+#[track_caller]
+pub const fn one_store_per_name(earlier: &[Option<StoreFacts>], this: Option<StoreFacts>) {
+    let Some(b) = this else { return };
+    let mut i = 0;
+    while i < earlier.len() {
+        if let Some(a) = earlier[i] {
+            let mut m = 0;
+            while m < a.fields.len() {
+                let mut n = 0;
+                while n < b.fields.len() {
+                    if same(a.fields[m].name, b.fields[n].name) {
+                        let mut text = Text::new();
+                        text.push(&["`", a.name, "` and `", b.name, "` both own a store named `", a.fields[m].name]);
+                        text.push(&["`: rename one with `#[state(name = \"..\")]` (or store, timer)"]);
+                        panic!("{}", text.as_str());
+                    }
+                    n += 1;
+                }
+                m += 1;
+            }
+        }
+        i += 1;
+    }
+}
+
+/// A message put together while the program is compiled; what does not fit is cut.
+struct Text {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Text {
+    const fn new() -> Self {
+        Self { bytes: [0; 512], len: 0 }
+    }
+
+    const fn push(&mut self, parts: &[&str]) {
+        let mut i = 0;
+        while i < parts.len() {
+            let part = parts[i].as_bytes();
+            let mut j = 0;
+            // Parts are cut whole, so what is there stays UTF-8.
+            while j < part.len() && self.len + part.len() - j <= self.bytes.len() {
+                self.bytes[self.len] = part[j];
+                self.len += 1;
+                j += 1;
+            }
+            i += 1;
+        }
+    }
+
+    const fn as_str(&self) -> &str {
+        match std::str::from_utf8(self.bytes.split_at(self.len).0) {
+            Ok(s) => s,
+            Err(_) => "",
+        }
+    }
+}

@@ -2,9 +2,12 @@
 
 #![allow(unused_qualifications, reason = "generated code spells its paths out")]
 
+#[path = "../src/operator/harness.rs"]
+mod harness;
+
 use stoat_core::prelude::*;
 
-const IDLE: Duration = Duration::from_secs(1800);
+const IDLE: Duration = Duration::from_mins(30);
 
 // #[derive(Key, ..)] #[key(codec = Utf8)]
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -257,4 +260,67 @@ fn the_first_program_of_the_contract_becomes_a_graph() {
     let stores: Vec<&str> = graph.stores.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(stores, ["open", "idle"]);
     assert_eq!(graph.subs, 1);
+}
+
+#[test]
+fn the_first_program_of_the_contract_closes_sessions_by_timer() {
+    let graph = <sessions as stoat_core::__private::TopologyFn>::build().unwrap();
+    let mut lane = harness::OneLane::new(graph);
+    let click = |lane: &mut harness::OneLane, user: &str, minute: i64| {
+        lane.pipe(
+            "clicks",
+            Some(user.as_bytes()),
+            Some(br#"{"page":"/"}"#),
+            minute * 60_000,
+        )
+        .unwrap();
+    };
+    let shown = |lane: &mut harness::OneLane| -> Vec<String> {
+        let outputs = lane.outputs().into_iter();
+        outputs
+            .map(|(topic, k, v, t)| format!("{topic} {k} {v} {}", t / 60_000))
+            .collect()
+    };
+    click(&mut lane, "ann", 0);
+    click(&mut lane, "bob", 1);
+    click(&mut lane, "ann", 20);
+    lane.advance(40 * 60_000).unwrap();
+    assert_eq!(shown(&mut lane), [r#"sessions bob {"clicks":1} 31"#]);
+
+    lane.tick(1_000).unwrap();
+    let minute = 1_000 / 60_000;
+    assert_eq!(
+        shown(&mut lane),
+        [format!(r#"sessions ann {{"clicks":2}} {minute}"#)],
+        "the punctuator runs over open sessions"
+    );
+    lane.advance(50 * 60_000).unwrap();
+    assert_eq!(shown(&mut lane), [r#"sessions ann {"clicks":2} 50"#]);
+
+    let rows = lane.freeze();
+    for store in ["open", "idle"] {
+        let rows: Vec<_> = rows[store].iter().map(|r| (r.key.as_slice(), &r.value)).collect();
+        assert_eq!(
+            rows,
+            [(b"ann".as_slice(), &None), (b"bob".as_slice(), &None)],
+            "{store}"
+        );
+    }
+    lane.tick(2_000).unwrap();
+    assert_eq!(shown(&mut lane), [] as [&str; 0]);
+}
+
+#[test]
+fn the_static_description_agrees_with_the_built_graph() {
+    use stoat_core::__private::TopologyFn;
+    let graph = sessions::build().unwrap();
+    for node in sessions::GRAPH.nodes {
+        let built = graph.nodes.iter().find(|n| n.name == node.name).unwrap();
+        let inputs: Vec<&str> = built
+            .parents
+            .iter()
+            .map(|p| graph.nodes[p.0 as usize].name.as_str())
+            .collect();
+        assert_eq!(inputs, node.inputs, "{}", node.name);
+    }
 }

@@ -32,6 +32,11 @@ impl Errors {
         self.list.push(error);
     }
 
+    /// Takes over another list.
+    pub fn append(&mut self, other: Self) {
+        self.list.extend(other.list);
+    }
+
     /// Keeps a value, or its error.
     pub fn keep<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         match result {

@@ -14,4 +14,4 @@ pub use args::{Arg, Args};
 pub use duration::parse_duration;
 pub use errors::Errors;
 pub use names::{closest, plain};
-pub use paths::{Codec, krate, nullable, option_inner, same_tokens};
+pub use paths::{Codec, at, krate, nullable, option_inner, same_tokens};

@@ -1,6 +1,6 @@
 //! The runtime's path, and types that the macros know by their names.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{GenericArgument, Path, PathArguments, Type};
 
@@ -74,4 +74,19 @@ impl Codec {
 /// Whether two pieces of syntax are spelt alike.
 pub fn same_tokens(a: &impl ToTokens, b: &impl ToTokens) -> bool {
     a.to_token_stream().to_string() == b.to_token_stream().to_string()
+}
+
+/// The same tokens at another place: an error on a generated path is then reported there.
+pub fn at(tokens: &TokenStream, span: Span) -> TokenStream {
+    tokens
+        .clone()
+        .into_iter()
+        .map(|mut t| {
+            if let TokenTree::Group(g) = &t {
+                t = TokenTree::Group(Group::new(g.delimiter(), at(&g.stream(), span)));
+            }
+            t.set_span(span.resolved_at(t.span()));
+            t
+        })
+        .collect()
 }

@@ -2,6 +2,7 @@
 
 mod endpoint;
 mod handlers;
+mod main_fn;
 mod processor;
 mod topology;
 
@@ -37,4 +38,10 @@ pub fn handlers(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn topology(args: TokenStream, item: TokenStream) -> TokenStream {
     topology::expand(args.into(), item.into()).into()
+}
+
+/// Writes `fn main()`.
+#[proc_macro_attribute]
+pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
+    main_fn::expand(args.into(), item.into()).into()
 }

@@ -6,11 +6,15 @@
 pub(crate) mod aggregate;
 pub(crate) mod fan_out;
 pub(crate) mod hand_over;
+#[cfg(test)]
+pub(crate) mod harness;
 pub(crate) mod merge;
 pub(crate) mod processor;
 pub(crate) mod sink;
 pub(crate) mod source;
 pub mod stateless;
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
 

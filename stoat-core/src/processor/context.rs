@@ -211,6 +211,27 @@ impl<P: Processor> Context<P, Rekey> {
     }
 }
 
+/// Owns the message of [`Context::forward`] where nothing can be forwarded; nothing implements it.
+#[diagnostic::on_unimplemented(
+    message = "nothing can be forwarded here: `{P}` has no `output`, or this is a punctuator without `over`, which has no key",
+    label = "forwards",
+    note = "declare `#[processor(.., output = W)]`, or let the punctuator run per key of a field, `#[punctuate(.., over = field)]`"
+)]
+pub trait Forwards<P> {}
+
+impl<P: Processor> Context<P, End> {
+    /// Does not compile, and says why: nothing can be forwarded from here.
+    ///
+    /// # Errors
+    /// None: it cannot be called.
+    pub fn forward<V>(&mut self, _value: V) -> Result<()>
+    where
+        End: Forwards<P>,
+    {
+        unreachable!("nothing implements `Forwards`")
+    }
+}
+
 impl<P: Processor, M> fmt::Debug for Context<P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")

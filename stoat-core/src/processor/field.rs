@@ -173,13 +173,9 @@ pub trait StoreKey<P, Want> {}
 #[diagnostic::do_not_recommend]
 impl<P, T> StoreKey<P, T> for T {}
 
-#[diagnostic::do_not_recommend]
 impl<P: Processor, K: Key + TimerKey<P, P::InKey>, C, S> FieldOf<P> for Timer<K, C, S> where Self: StateField {}
-#[diagnostic::do_not_recommend]
 impl<P: Processor, K: Key + TimerKey<P, P::InKey>, C, S> FieldOf<P> for Timers<K, C, S> where Self: StateField {}
-#[diagnostic::do_not_recommend]
 impl<P: Processor<InKey: Key>, V, C> FieldOf<P> for Keyed<V, C> where Self: StateField {}
-#[diagnostic::do_not_recommend]
 impl<P: Processor, K: Key + StoreKey<P, P::InKey>, V, C, KC> FieldOf<P> for KeyValueStore<K, V, C, KC> where
     Self: StateField
 {

@@ -1,3 +1,6 @@
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
@@ -12,7 +15,7 @@ use crate::codec::{Codec, Decode, Encode, Json, codec_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, StoreId};
-use crate::key::Key;
+use crate::key::{Key, Types};
 use crate::operator::{Field, Weight};
 use crate::processor::{Entered, FieldSeed, StateField};
 
@@ -32,7 +35,7 @@ pub struct KeyValueStore<K: Key, V, C = Json, KC = <K as Key>::Codec> {
     key: Vec<u8>,
     /// A value as of the last commit, while the caller looks at it.
     committed: Option<V>,
-    types: PhantomData<fn() -> (K, C, KC)>,
+    types: Types<(K, C, KC)>,
 }
 
 impl<K: Key, V: Clone, C: Decode<V>, KC: Encode<K> + Decode<K>> KeyValueStore<K, V, C, KC> {
@@ -154,16 +157,15 @@ impl<K: Key, V, C: Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, KC> {
                 return Err(self.current.foreign("a write", self.lane, lane, self.lanes, fix));
             }
         }
-        let slot = match self.overlay.find(hash, &self.key) {
-            Some(slot) => slot,
-            None => {
-                let (value, encoded) = match self.bytes.get(&self.key)? {
-                    None => (None, 0),
-                    Some(b) => (Some(self.decode(&b)?), b.len()),
-                };
-                self.overlay
-                    .insert(hash, &self.key, value, self.current.timestamp, encoded)
-            }
+        let slot = if let Some(slot) = self.overlay.find(hash, &self.key) {
+            slot
+        } else {
+            let (value, encoded) = match self.bytes.get(&self.key)? {
+                None => (None, 0),
+                Some(b) => (Some(self.decode(&b)?), b.len()),
+            };
+            let time = self.current.timestamp;
+            self.overlay.insert(hash, &self.key, value, time, encoded)
         };
         if current {
             self.current.slot = Some(slot);

@@ -3,12 +3,12 @@ use std::marker::PhantomData;
 
 use super::one::encode_key;
 use super::pending::{NO_TIME, Pending};
-use super::{Foreign, Own, Reach};
+use super::{Own, Reach, SetsOthers};
 use crate::codec::{Codec, Encode, codec_id};
 use crate::error::Result;
 use crate::hash::lane_hash;
 use crate::id::{Epoch, StoreId};
-use crate::key::Key;
+use crate::key::{Key, Types};
 use crate::operator::{Field, ForeignTimer, PendingTimers, Weight};
 use crate::processor::{Entered, FieldSeed, StateField, TimerField};
 use crate::store::overlay::KeyBytes;
@@ -22,7 +22,7 @@ pub struct Timers<K: Key, C = <K as Key>::Codec, S = Own> {
     pending: Pending<()>,
     /// A row's key: the key's bytes, then the time.
     row: KeyBytes,
-    types: PhantomData<fn() -> (K, C, S)>,
+    types: Types<(K, C, S)>,
 }
 
 impl<K: Key, C, S> Timers<K, C, S> {
@@ -81,12 +81,15 @@ impl<K: Key, C, S> Timers<K, C, S> {
     }
 }
 
-impl<K: Key, C: Encode<K>> Timers<K, C, Foreign> {
+impl<K: Key, C: Encode<K>, S> Timers<K, C, S> {
     /// Sets a timer of any key. For another key than the current one it takes effect at the end of the epoch.
     ///
     /// # Errors
     /// Outside a handler, or when the key cannot be encoded.
-    pub fn set_for(&mut self, key: &K, at: Timestamp) -> Result<()> {
+    pub fn set_for(&mut self, key: &K, at: Timestamp) -> Result<()>
+    where
+        S: SetsOthers,
+    {
         self.write_for(key, at, true)
     }
 
@@ -94,7 +97,10 @@ impl<K: Key, C: Encode<K>> Timers<K, C, Foreign> {
     ///
     /// # Errors
     /// As [`Timers::set_for`].
-    pub fn cancel_for(&mut self, key: &K, at: Timestamp) -> Result<()> {
+    pub fn cancel_for(&mut self, key: &K, at: Timestamp) -> Result<()>
+    where
+        S: SetsOthers,
+    {
         self.write_for(key, at, false)
     }
 

@@ -5,6 +5,8 @@
 mod many;
 mod one;
 mod pending;
+#[cfg(test)]
+mod tests;
 
 pub use many::Timers;
 pub use one::Timer;
@@ -26,6 +28,15 @@ pub trait Reach: 'static {
 impl Reach for Own {
     const FOREIGN: bool = false;
 }
+
+/// A timer that may be set for other keys.
+#[diagnostic::on_unimplemented(
+    message = "this timer is set for the current key only",
+    label = "sets a timer of another key",
+    note = "call `.set(at)` or `.cancel()`; or declare the field `#[timer(foreign)]`: such a write takes effect at the end of the epoch"
+)]
+pub trait SetsOthers: Reach {}
+impl SetsOthers for Foreign {}
 
 impl Reach for Foreign {
     const FOREIGN: bool = true;

@@ -2,12 +2,12 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::pending::{NO_TIME, Pending};
-use super::{Foreign, Own, Reach};
+use super::{Own, Reach, SetsOthers};
 use crate::codec::{Codec, Encode, codec_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::lane_hash;
 use crate::id::{Epoch, StoreId};
-use crate::key::Key;
+use crate::key::{Key, Types};
 use crate::operator::{Field, ForeignTimer, PendingTimers, Weight};
 use crate::processor::{Entered, FieldSeed, StateField, TimerField};
 use crate::store::current::Current;
@@ -21,7 +21,7 @@ use crate::time::{TimeDomain, Timestamp};
 /// that has been reached already fires at the next advance. `C` is the key's codec, which must be the lane's.
 pub struct Timer<K: Key, C = <K as Key>::Codec, S = Own> {
     pending: Pending<Timestamp>,
-    types: PhantomData<fn() -> (K, C, S)>,
+    types: Types<(K, C, S)>,
 }
 
 pub(super) fn decode_time(current: &Current, bytes: &[u8]) -> Result<Timestamp> {
@@ -87,12 +87,15 @@ impl<K: Key, C, S> Timer<K, C, S> {
     }
 }
 
-impl<K: Key, C: Encode<K>> Timer<K, C, Foreign> {
+impl<K: Key, C: Encode<K>, S> Timer<K, C, S> {
     /// Sets the timer of any key. For another key than the current one it takes effect at the end of the epoch.
     ///
     /// # Errors
     /// As [`Timer::set`], or when the key cannot be encoded.
-    pub fn set_for(&mut self, key: &K, at: Timestamp) -> Result<()> {
+    pub fn set_for(&mut self, key: &K, at: Timestamp) -> Result<()>
+    where
+        S: SetsOthers,
+    {
         self.write_for(key, Some(at))
     }
 
@@ -100,7 +103,10 @@ impl<K: Key, C: Encode<K>> Timer<K, C, Foreign> {
     ///
     /// # Errors
     /// As [`Timer::set_for`].
-    pub fn cancel_for(&mut self, key: &K) -> Result<()> {
+    pub fn cancel_for(&mut self, key: &K) -> Result<()>
+    where
+        S: SetsOthers,
+    {
         self.write_for(key, None)
     }
 

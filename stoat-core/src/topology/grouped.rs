@@ -6,6 +6,7 @@ use super::graph::NodeKind;
 use super::stream::DefaultCodec;
 use super::table::Table;
 use crate::codec::{Be, Decode, Encode};
+use crate::key::Types;
 use crate::operator::aggregate::{Aggregate, AggregateOperator, Count, Fold, Reduce};
 use crate::store::StoreKind;
 
@@ -16,7 +17,7 @@ pub struct Grouped<K, V, C, VC = DefaultCodec> {
     at: Outlet,
     label: String,
     key_codec: String,
-    types: PhantomData<fn() -> (K, V, C, VC)>,
+    types: Types<(K, V, C, VC)>,
 }
 
 impl<K, V, C, VC> std::fmt::Debug for Grouped<K, V, C, VC> {

@@ -124,19 +124,16 @@ pub trait GroupLane<K>: LaneState<K> {
     const HANDS_OVER: bool;
 }
 
-#[diagnostic::do_not_recommend]
 impl<K: Key, C: Encode<K> + Decode<K>> GroupLane<K> for Lane<C> {
     type Codec = C;
     const HANDS_OVER: bool = false;
 }
 
-#[diagnostic::do_not_recommend]
 impl<K: Key> GroupLane<K> for KeyChanged {
     type Codec = K::Codec;
     const HANDS_OVER: bool = true;
 }
 
-#[diagnostic::do_not_recommend]
 impl<K: Key, C: Decode<K>> GroupLane<K> for DecodeOnly<C>
 where
     C: EncodesKey<K>,
@@ -188,18 +185,12 @@ pub trait StoreLane<P, D> {}
 #[diagnostic::do_not_recommend]
 impl<P, D> StoreLane<P, D> for D {}
 
-#[diagnostic::do_not_recommend]
 impl<P, K: Key, C: TimerLane<P, D>, S, D: Codec> FitsField<P, Timer<K, C, S>> for Lane<D> {}
-#[diagnostic::do_not_recommend]
 impl<P, K: Key, C: TimerLane<P, D>, S, D: Codec> FitsField<P, Timers<K, C, S>> for Lane<D> {}
-#[diagnostic::do_not_recommend]
 impl<P, V, C, D: Codec> FitsField<P, Keyed<V, C>> for Lane<D> {}
-#[diagnostic::do_not_recommend]
 impl<P, K: Key, V, C, KC: StoreLane<P, D>, D: Codec> FitsField<P, KeyValueStore<K, V, C, KC>> for Lane<D> {}
 
-#[diagnostic::do_not_recommend]
 impl<P: Processor, F> FitsField<P, F> for KeyChanged where KeyChanged: OnItsLane<P::InKey> {}
-#[diagnostic::do_not_recommend]
 impl<P: Processor, F, D: EncodesKey<P::InKey>> FitsField<P, F> for DecodeOnly<D> {}
 
 /// The stream's key type is the one that a processor takes.

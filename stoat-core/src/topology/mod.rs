@@ -4,15 +4,18 @@
 //! [`Graph`](graph::Graph) of it. Nothing here runs records.
 
 mod builder;
+mod describe;
 pub mod graph;
 mod grouped;
 pub mod lane_state;
 mod stream;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use builder::{StaticGraph, StaticNode, Topology, TopologyFn};
 pub use grouped::Grouped;
-pub use stream::{Bind, Stream, bind_each};
+pub use stream::{Bind, Processed, Stream, bind_each};
 pub use table::Table;
 
 pub use crate::operator::fan_out::Branch;

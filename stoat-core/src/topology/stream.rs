@@ -9,6 +9,7 @@ use super::table::Table;
 use crate::codec::{Json, Nullable, codec_id};
 use crate::error::Result;
 use crate::id::NodeId;
+use crate::key::Types;
 use crate::operator::fan_out::{Branch, FanOutOperator, SplitOperator};
 use crate::operator::hand_over::{ByCodec, ByLane, HandOverOperator};
 use crate::operator::merge::MergeOperator;
@@ -18,7 +19,7 @@ use crate::operator::stateless::{
     Boxed, Filter, FilterNot, FlatMap, FlatMapValues, ForEachEnd, Map, MapValues, Peek, Pipe, SelectKey, ToChild,
     TryMapValues, WithKey,
 };
-use crate::processor::{FieldBuild, FieldSeed, FitsLane, Init, Mode, Unconfigured};
+use crate::processor::{FieldBuild, FieldSeed, FitsLane, Init, Mode, Processor, Unconfigured};
 use crate::sink::Sink;
 
 /// A stream of records with keys `K`, values `V` and lane state `L` (see [`lane_state`](super::lane_state)).
@@ -34,8 +35,12 @@ pub struct Stream<K, V, L, P = Boxed<K, V>> {
     /// The last step of `pipe`.
     step: &'static str,
     pipe: P,
-    types: PhantomData<fn() -> (K, V, L)>,
+    types: Types<(K, V, L)>,
 }
+
+/// The stream behind a processor `Q` on lane state `L`: what the processor forwards.
+pub type Processed<Q, L> =
+    Stream<<Q as Processor>::OutKey, <Q as Processor>::OutValue, <<Q as Processor>::Mode as Mode<Q>>::Lane<L>>;
 
 impl<K, V, L, P> std::fmt::Debug for Stream<K, V, L, P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -149,6 +154,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
     }
 
     /// Makes any number of values of each one, in order.
+    #[expect(clippy::type_complexity, reason = "the type is the chain of steps")]
     pub fn flat_map_values<I: IntoIterator<Item: 'static> + 'static, F: Fn(V) -> I + Send + Sync + 'static>(
         self,
         f: F,
@@ -360,7 +366,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
     }
 
     /// Runs a processor.
-    pub fn process<Q>(self) -> Stream<Q::OutKey, Q::OutValue, <Q::Mode as Mode<Q>>::Lane<L>>
+    pub fn process<Q>(self) -> Processed<Q, L>
     where
         Q: Unconfigured + FitsLane<K, L>,
         K: InputKey<Q, Q::InKey>,
@@ -371,10 +377,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
     }
 
     /// Runs a processor that has configuration: `process_with(move || P::init(limit))`. The closure runs once per lane.
-    pub fn process_with<Q>(
-        self,
-        init: impl Fn() -> Init<Q> + Send + Sync + 'static,
-    ) -> Stream<Q::OutKey, Q::OutValue, <Q::Mode as Mode<Q>>::Lane<L>>
+    pub fn process_with<Q>(self, init: impl Fn() -> Init<Q> + Send + Sync + 'static) -> Processed<Q, L>
     where
         Q: FitsLane<K, L>,
         K: InputKey<Q, Q::InKey>,

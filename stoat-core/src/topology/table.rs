@@ -3,12 +3,13 @@ use std::marker::PhantomData;
 use super::builder::{Outlet, Shared};
 use super::lane_state::Lane;
 use super::stream::Stream;
+use crate::key::Types;
 
 /// The latest value of each key, in a store, on the lanes of codec `C`.
 pub struct Table<K, V, C> {
     draft: Shared,
     at: Outlet,
-    types: PhantomData<fn() -> (K, V, C)>,
+    types: Types<(K, V, C)>,
 }
 
 impl<K, V, C> std::fmt::Debug for Table<K, V, C> {

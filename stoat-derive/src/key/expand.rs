@@ -2,9 +2,9 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use stoat_macro_support::Codec;
+use stoat_macro_support::{Codec, at};
 use syn::spanned::Spanned;
-use syn::{Member, WherePredicate, parse_quote_spanned};
+use syn::{Member, parse_quote};
 
 use super::Key;
 
@@ -54,12 +54,24 @@ fn wrap(key: &Key, codec: &TokenStream, more: &TokenStream, bound_fields: bool) 
     let (krate, name) = (&key.krate, &key.input.ident);
     let (generics, args, bounds) = key.input.generics.split_for_impl();
     let mut field_generics = key.input.generics.clone();
-    if bound_fields {
+    // A bound without parameters would be reported with the compiler's words about such bounds.
+    let is_generic = !field_generics.params.is_empty();
+    let checks = key
+        .fields()
+        .into_iter()
+        .filter(|_| bound_fields && !is_generic)
+        .map(|field| {
+            let ty = &field.ty;
+            let check = at(&quote!(#krate::__private::key_field), ty.span());
+            quote_spanned!(ty.span()=> #check::<#ty>();)
+        });
+    let checks: TokenStream = checks.collect();
+    let checks = (!checks.is_empty()).then(|| quote!(const _: fn() = || { #checks };));
+    if bound_fields && is_generic {
         let clause = field_generics.make_where_clause();
         for field in key.fields() {
             let ty = &field.ty;
-            let bound: WherePredicate = parse_quote_spanned!(ty.span()=> #ty: #krate::key::KeyField);
-            clause.predicates.push(bound);
+            clause.predicates.push(parse_quote!(#ty: #krate::key::KeyField));
         }
     }
     let (_, _, field_bounds) = field_generics.split_for_impl();
@@ -71,6 +83,7 @@ fn wrap(key: &Key, codec: &TokenStream, more: &TokenStream, bound_fields: bool) 
             }
             #[automatically_derived]
             impl #generics #krate::key::KeyField for #name #args #field_bounds {}
+            #checks
             #more
         };
     }

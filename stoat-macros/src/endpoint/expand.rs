@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use stoat_macro_support::nullable;
+use stoat_macro_support::{at, nullable};
 use syn::spanned::Spanned;
 
 use super::{Endpoint, Kind};
@@ -24,14 +24,19 @@ pub(super) fn expand(e: &Endpoint) -> TokenStream {
     let (krate, name, stable) = (&e.krate, &e.item.ident, &e.name);
     let (key, key_codec) = key(e);
     let value = e.value.as_ref().map_or_else(|| quote!(()), |v| quote!(#v));
-    let value_codec = e
-        .value_codec
-        .as_ref()
-        .map_or_else(|| quote_spanned!(value.span()=> #krate::codec::Json), |c| quote!(#c));
-    let value_codec = e.value.as_ref().map_or_else(
-        || quote!(#krate::codec::Json),
-        |v| nullable(krate, v, value_codec.clone()),
+    let value_codec = e.value_codec.as_ref().map_or_else(
+        || {
+            at(
+                &quote!(#krate::codec::Json),
+                e.value.as_ref().map_or_else(|| name.span(), Spanned::span),
+            )
+        },
+        |c| quote!(#c),
     );
+    let value_codec = e
+        .value
+        .as_ref()
+        .map_or_else(|| quote!(#krate::codec::Json), |v| nullable(krate, v, value_codec));
     let topic = e.topic.as_ref().map_or_else(|| quote!(""), |t| quote!(#t));
     let common = quote! {
         type Key = #key;
@@ -57,9 +62,8 @@ pub(super) fn expand(e: &Endpoint) -> TokenStream {
                 .as_ref()
                 .map(Spanned::span)
                 .or_else(|| e.key.as_ref().map(Spanned::span));
-            let lane = quote_spanned! {span.unwrap_or_else(|| name.span())=>
-                #krate::topology::lane_state::#state<#key_codec>
-            };
+            let lane = quote!(#krate::topology::lane_state::#state<<Self as #krate::source::Source>::KeyCodec>);
+            let lane = at(&lane, span.unwrap_or_else(|| name.span()));
             let watermark = watermark(e);
             quote! {
                 #[automatically_derived]
@@ -84,7 +88,10 @@ fn key(e: &Endpoint) -> (TokenStream, TokenStream) {
     };
     let inner = stoat_macro_support::option_inner(key).unwrap_or(key);
     let codec = e.key_codec.as_ref().map_or_else(
-        || quote_spanned!(inner.span()=> <#inner as #krate::key::Key>::Codec),
+        || {
+            let key = at(&quote!(#krate::key::Key), inner.span());
+            quote_spanned!(inner.span()=> <#inner as #key>::Codec)
+        },
         |c| quote!(#c),
     );
     (quote!(#key), nullable(krate, key, codec))

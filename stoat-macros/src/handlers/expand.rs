@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{quote, quote_spanned};
-use stoat_macro_support::plain;
+use stoat_macro_support::{at, plain};
 use syn::Type;
 use syn::spanned::Spanned;
 
@@ -32,6 +32,7 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
         let (cfgs, name) = (&t.handler.cfgs, plain(&t.field));
         quote!(#(#cfgs)* #name)
     });
+    let faulty = &h.faulty;
     let process = h.process.as_ref().map_or_else(
         // An error was reported.
         || {
@@ -64,13 +65,14 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
     });
     let checks = h.timers.iter().map(|t| {
         let (cfgs, field) = (&t.handler.cfgs, &t.field);
-        let check = quote_spanned!(field.span()=> #krate::__private::is_timer(&self.#field));
+        let check = at(&quote!(#krate::__private::is_timer), field.span());
+        let check = quote_spanned!(field.span()=> #check(&self.#field));
         quote!(#(#cfgs)* #check;)
     });
     let over_checks = h.punctuators.iter().filter_map(|p| {
         let (cfgs, field) = (&p.handler.cfgs, p.over.as_ref()?);
-        let check = quote_spanned!(field.span()=> #krate::__private::has_keys(&self.#field));
-        Some(quote!(#(#cfgs)* #check;))
+        let check = quote_spanned!(field.span()=> &self.#field);
+        Some(quote!(#(#cfgs)* let _ = #check;))
     });
     let punctuators = punctuators(h, &context);
     let used = if h.timers.is_empty() {
@@ -81,7 +83,7 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
     quote! {
         #[automatically_derived]
         impl #generics #krate::processor::Handlers for #owner #bounds {
-            const ON_TIMER: &'static [&'static str] = &[#(#names),*];
+            const ON_TIMER: &'static [&'static str] = &[#(#names,)* #(#faulty),*];
             fn process(&mut self, record: #record, cx: &mut #context) -> #result {
                 #process
             }
@@ -90,7 +92,7 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
                 #(#over_checks)*
                 #(#arms)*
                 #used
-                #krate::__private::no_timer::<Self>(field)
+                #krate::__private::no_handler::<Self>(field)
             }
             #punctuators
         }
@@ -146,7 +148,7 @@ fn punctuators(h: &Handlers, context: &TokenStream) -> TokenStream {
         fn punctuate(&mut self, which: usize, cx: &mut #context) -> #krate::Result<()> {
             let nth = 0_usize;
             #(#arms)*
-            #krate::__private::no_punctuator::<Self>(which)
+            #krate::__private::no_handler::<Self>(which)
         }
     }
 }
@@ -154,7 +156,7 @@ fn punctuators(h: &Handlers, context: &TokenStream) -> TokenStream {
 /// The place of a field in `Processor::FIELDS`.
 fn index(krate: &TokenStream, field: &Ident) -> TokenStream {
     let name = plain(field);
-    quote!(const { #krate::__private::field_index(<Self as #krate::processor::Processor>::FIELDS, #name) })
+    quote!(const { #krate::__private::index(<Self as #krate::processor::Processor>::FIELDS, #name) })
 }
 
 /// Calls a handler: each argument is given with its type spelt out, so that a wrong one has our message on the user's
@@ -170,7 +172,10 @@ fn call(krate: &TokenStream, handler: &Handler, given: &[(TokenStream, &TokenStr
     let ident = &handler.ident;
     let called = quote!(Self::#ident(self, #(#args),*));
     match &handler.output {
-        Some(ty) => quote_spanned!(ty.span()=> <#ty as #krate::processor::HandlerResult<Self>>::into_result(#called)),
+        Some(ty) => {
+            let result = at(&quote!(#krate::processor::HandlerResult<Self>), ty.span());
+            quote_spanned!(ty.span()=> <#ty as #result>::into_result(#called))
+        }
         None => called,
     }
 }

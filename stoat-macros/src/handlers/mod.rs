@@ -20,13 +20,14 @@ pub(crate) struct Handlers {
     /// `#[process]`; `None`: there is an error.
     process: Option<Handler>,
     timers: Vec<OnTimer>,
+    /// Timers whose handler has an error: they count as handled.
+    faulty: Vec<String>,
     punctuators: Vec<Punctuate>,
 }
 
 /// A method that the engine calls.
 pub(crate) struct Handler {
     ident: Ident,
-    is_async: bool,
     cfgs: Vec<Attribute>,
     /// The types after `&mut self`.
     args: Vec<Type>,

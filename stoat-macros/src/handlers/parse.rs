@@ -3,7 +3,9 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
 use stoat_macro_support::{Args, Errors, closest, krate, plain};
-use syn::{Attribute, FnArg, ImplItem, ImplItemFn, ItemImpl, Meta, ReceiverKind, ReturnType, parse_quote};
+use syn::{
+    Attribute, FnArg, ImplItem, ImplItemFn, ItemImpl, Meta, PathArguments, ReceiverKind, ReturnType, Type, parse_quote,
+};
 
 use super::{Handler, Handlers, OnTimer, Punctuate};
 
@@ -27,6 +29,7 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
         krate,
         process: None,
         timers: Vec::new(),
+        faulty: Vec::new(),
         punctuators: Vec::new(),
         item: item.clone(),
     };
@@ -127,7 +130,10 @@ fn method(
                 errors.on(attr, "`#[on_timer]` names one timer field: write `#[on_timer(idle)]`");
                 return;
             };
-            let Some(handler) = handler else { return };
+            let Some(handler) = handler else {
+                all.faulty.push(plain(&field));
+                return;
+            };
             match all.timers.iter().find(|t| plain(&t.field) == plain(&field)) {
                 Some(first) => errors.on(
                     &handler.ident,
@@ -157,6 +163,9 @@ fn method(
             }
             let wall = args.word("clock", &["event", "wall"], errors) == Some("wall");
             let over = args.parse::<Ident>("over", errors);
+            if !args.has("over") {
+                without_key(f, &all.krate);
+            }
             let Some(handler) = handler(f, "punctuate", errors) else {
                 return;
             };
@@ -167,6 +176,22 @@ fn method(
                 handler,
             });
         }
+    }
+}
+
+/// Without `over` there is no current key: `Context<Self>` becomes `Context<Self, End>`, which cannot forward.
+fn without_key(f: &mut ImplItemFn, krate: &proc_macro2::TokenStream) {
+    let Some(FnArg::Typed(arg)) = f.sig.inputs.last_mut() else {
+        return;
+    };
+    if let Type::Reference(r) = &mut *arg.ty
+        && let Type::Path(p) = &mut *r.elem
+        && let Some(last) = p.path.segments.last_mut()
+        && last.ident == "Context"
+        && let PathArguments::AngleBracketed(args) = &mut last.arguments
+        && args.args.len() == 1
+    {
+        args.args.push(parse_quote!(#krate::processor::End));
     }
 }
 
@@ -201,7 +226,19 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
         ReturnType::Default => None,
         ReturnType::Type(_, t) => Some((**t).clone()),
     };
+    for arg in &mut f.sig.inputs {
+        if let FnArg::Typed(t) = arg {
+            t.attrs.push(parse_quote!(#[allow(unused_variables)]));
+        }
+    }
     let mut faults = Vec::new();
+    if let Some(a) = &f.sig.asyncness {
+        errors.on(
+            a,
+            "`async` handlers are not supported yet: a handler runs on its lane and must not wait",
+        );
+        return None;
+    }
     if !receiver {
         faults.push("take `&mut self` first".to_owned());
     }
@@ -225,14 +262,8 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
         );
         return None;
     }
-    for arg in &mut f.sig.inputs {
-        if let FnArg::Typed(t) = arg {
-            t.attrs.push(parse_quote!(#[allow(unused_variables)]));
-        }
-    }
     Some(Handler {
         ident: f.sig.ident.clone(),
-        is_async: f.sig.asyncness.is_some(),
         cfgs: f.attrs.iter().filter(|a| a.path().is_ident("cfg")).cloned().collect(),
         args: rest,
         output,

@@ -25,7 +25,7 @@ fn handlers_are_found_and_other_attributes_stay() {
         impl P {
             #[inline] #process
             #[on_timer(r#loop)] #[tracing::instrument(skip_all)]
-            async fn r#match(&mut self, f: Fired<K>, cx: &mut Context<Self>) -> Result<()> { Ok(()) }
+            fn r#match(&mut self, f: Fired<K>, cx: &mut Context<Self>) -> Result<()> { Ok(()) }
             #[cfg(debug)]
             #[punctuate(every = "10s", clock = wall, over = open)]
             fn report(&mut self, cx: &mut Context<Self>) -> Result<()> { Ok(()) }
@@ -34,7 +34,6 @@ fn handlers_are_found_and_other_attributes_stay() {
     });
     assert!(errors.is_empty(), "{errors:?}");
     assert_eq!(h.process.unwrap().ident, "on_event");
-    assert!(h.timers[0].handler.is_async);
     assert_eq!(stoat_macro_support::plain(&h.timers[0].field), "loop");
     assert!(h.punctuators[0].wall && h.punctuators[0].over.is_some());
     assert_eq!(h.punctuators[0].every.as_secs(), 10);

@@ -1,24 +1,21 @@
 //! What `#[processor]` generates.
 
-use proc_macro2::TokenStream;
-use quote::{ToTokens, quote, quote_spanned};
-use stoat_macro_support::plain;
+use proc_macro2::{Ident, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use stoat_macro_support::{at, plain};
 use syn::spanned::Spanned;
 use syn::{GenericParam, Type, parse_quote};
 
-use super::{Field, Output, Processor, Role};
+use super::{Field, Input, Output, Processor, Role};
 
 /// ```ignore
 /// impl Processor for Sessionize { /* types, NAME, FIELDS, visit_fields */ }
-/// impl<L> FitsLane<UserId, L> for Sessionize where Self: Handlers, L: FitsField<Self, Keyed<Session>>, .. {}
+/// impl<K, L> FitsLane<K, L> for Sessionize where L: FitsField<Self, Keyed<Session>>, .. {}
 /// impl Sessionize { fn init(/* unmarked fields */) -> Init<Self> { .. } }
 /// impl Unconfigured for Sessionize { .. }          // where no field is unmarked
 /// const _: () = timer_has_handler(..);             // one per timer
 /// ```
 pub(super) fn expand(p: &Processor) -> TokenStream {
-    if p.input.is_none() {
-        return TokenStream::new();
-    }
     let (processor, fits, init, handled) = (processor(p), fits_lane(p), init(p), handled(p));
     quote! {
         #processor
@@ -37,8 +34,11 @@ fn processor(p: &Processor) -> TokenStream {
     let krate = &p.krate;
     let (name, shown) = (&p.item.ident, plain(&p.item.ident));
     let (generics, args, bounds) = p.item.generics.split_for_impl();
-    let Some((key, value)) = &p.input else {
-        return TokenStream::new();
+    let in_key = quote!(<Self as #krate::processor::Processor>::InKey);
+    let (key, value) = match &p.input {
+        Input::Types(t) => (t.0.to_token_stream(), t.1.to_token_stream()),
+        Input::Error(e) if e.is_empty() => (quote!(()), in_key),
+        Input::Error(e) => (e.clone(), in_key),
     };
     let (out_key, out_value, mode) = match &p.output {
         Output::None => (
@@ -67,7 +67,8 @@ fn processor(p: &Processor) -> TokenStream {
         } else {
             quote!(Event)
         };
-        let of = quote_spanned!(ty.span()=> #krate::processor::FieldDecl::of::<#ty>);
+        let of = at(&quote!(#krate::processor::FieldDecl::of), ty.span());
+        let of = quote_spanned!(ty.span()=> #of::<#ty>);
         quote! {
             #(#cfgs)*
             #of(#field, #krate::processor::FieldOptions { name: #named, clock: #krate::time::TimeDomain::#clock })
@@ -75,7 +76,8 @@ fn processor(p: &Processor) -> TokenStream {
     });
     let visits = owned(p).map(|f| {
         let (cfgs, ty, ident) = (&f.cfgs, &f.ty, &f.ident);
-        let visit = quote_spanned!(ty.span()=> #krate::processor::FieldVisitor::<Self>::visit::<#ty>);
+        let visit = at(&quote!(#krate::processor::FieldVisitor::<Self>::visit), ty.span());
+        let visit = quote_spanned!(ty.span()=> #visit::<#ty>);
         quote! { #(#cfgs)* #visit(visitor, &mut self.#ident); }
     });
     let visitor = owned(p).next().map_or_else(|| quote!(_), |_| quote!(visitor));
@@ -99,13 +101,11 @@ fn processor(p: &Processor) -> TokenStream {
 fn fits_lane(p: &Processor) -> TokenStream {
     let krate = &p.krate;
     let name = &p.item.ident;
-    let Some((key, _)) = &p.input else {
-        return TokenStream::new();
-    };
     let mut generics = p.item.generics.clone();
-    let lane: GenericParam = parse_quote!(__L);
     let clause = generics.make_where_clause();
-    clause.predicates.push(parse_quote!(Self: #krate::processor::Handlers));
+    if !p.item.generics.params.is_empty() {
+        clause.predicates.push(parse_quote!(Self: #krate::processor::Handlers));
+    }
     for f in owned(p) {
         let ty = &f.ty;
         // A field under `#[cfg(..)]` may not be there; its bound holds for nothing worse than its type.
@@ -115,12 +115,14 @@ fn fits_lane(p: &Processor) -> TokenStream {
                 .push(syn::parse_quote_spanned!(ty.span()=> __L: #krate::topology::lane_state::FitsField<Self, #ty>));
         }
     }
-    generics.params.push(lane);
+    // Generic over the key: a wrong one is then one error, that of the stream.
+    let (key, lane): (GenericParam, GenericParam) = (parse_quote!(__K), parse_quote!(__L));
+    generics.params.extend([key, lane]);
     let (generics, _, bounds) = generics.split_for_impl();
     let (_, args, _) = p.item.generics.split_for_impl();
     quote! {
         #[automatically_derived]
-        impl #generics #krate::processor::FitsLane<#key, __L> for #name #args #bounds {}
+        impl #generics #krate::processor::FitsLane<__K, __L> for #name #args #bounds {}
     }
 }
 
@@ -143,15 +145,15 @@ fn init(p: &Processor) -> TokenStream {
             Role::Local(Some(e)) => quote!(#(#cfgs)* #ident: #e),
             _ if counts => quote! {
                 #(#cfgs)* #ident: {
-                    let field = #krate::processor::FieldBuild::field::<#ty>(build, next);
-                    next += 1;
+                    let field = #krate::processor::FieldBuild::field::<#ty>(__build, __next);
+                    __next += 1;
                     field
                 }
             },
             _ => {
                 let i = index;
                 index += 1;
-                quote!(#(#cfgs)* #ident: #krate::processor::FieldBuild::field::<#ty>(build, #i))
+                quote!(#(#cfgs)* #ident: #krate::processor::FieldBuild::field::<#ty>(__build, #i))
             }
         }
     });
@@ -161,9 +163,9 @@ fn init(p: &Processor) -> TokenStream {
     } else {
         quote!(Self { #(#made),* })
     };
-    let next = counts.then(|| quote!(let mut next = 0_usize;));
+    let next = counts.then(|| quote!(let mut __next = 0_usize;));
     let build = if owned(p).next().is_some() {
-        quote!(build)
+        quote!(__build)
     } else {
         quote!(_)
     };
@@ -173,8 +175,19 @@ fn init(p: &Processor) -> TokenStream {
     } else {
         "Makes one lane's instance, with the values of its fields in their order."
     };
-    let unconfigured = config.is_empty().then(|| {
+    // Without configuration, or where `#[cfg(..)]` takes all of it away.
+    let gone = config.iter().map(|f| {
+        let conditions = f
+            .cfgs
+            .iter()
+            .filter_map(|c| c.meta.require_list().ok())
+            .map(|l| &l.tokens);
+        quote!(not(all(#(#conditions),*)))
+    });
+    let gone = (!config.is_empty()).then(|| quote!(#[cfg(all(#(#gone),*))]));
+    let unconfigured = config.iter().all(|f| !f.cfgs.is_empty()).then(|| {
         quote! {
+            #gone
             #[automatically_derived]
             impl #generics #krate::processor::Unconfigured for #name #args #bounds {
                 fn init() -> #krate::processor::Init<Self> {
@@ -201,17 +214,27 @@ fn init(p: &Processor) -> TokenStream {
 }
 
 /// The call that checks one timer, in a constant.
-fn check(p: &Processor, f: &Field) -> TokenStream {
+fn check(p: &Processor, f: &Field, owner: &Ident) -> TokenStream {
     let krate = &p.krate;
     let field = plain(&f.ident);
-    let key = p.input.as_ref().map(|(k, _)| tidy(k)).unwrap_or_default();
+    let key = match &p.input {
+        Input::Types(t) => tidy(&t.0),
+        Input::Error(_) => "K".to_owned(),
+    };
     let advice = format!(
         "timer `{field}` of `{name}` has no handler: add `#[on_timer({field})] fn on_{field}(&mut self, fired: Fired<{key}>, cx: &mut \
          Context<Self>) -> Result<()>` to `#[handlers] impl {name}`",
         name = plain(&p.item.ident)
     );
     quote_spanned! {f.ident.span()=>
-        #krate::__private::timer_has_handler(<Self as #krate::processor::Handlers>::ON_TIMER, #field, #advice)
+        ::core::assert!(
+            #krate::__private::handled(
+                <#owner as #krate::processor::Handlers>::ON_TIMER,
+                <#owner as #krate::processor::Processor>::FIELDS,
+                #field,
+            ),
+            #advice
+        )
     }
 }
 
@@ -226,9 +249,8 @@ fn handled(p: &Processor) -> TokenStream {
     }
     let name = &p.item.ident;
     let checks = timers(p).map(|f| {
-        let (cfgs, check) = (&f.cfgs, check(p, f));
-        let call = replace_self(&check, name);
-        quote_spanned!(f.ident.span()=> #(#cfgs)* const _: () = #call;)
+        let (cfgs, check) = (&f.cfgs, check(p, f, name));
+        quote_spanned!(f.ident.span()=> #(#cfgs)* const _: () = #check;)
     });
     quote!(#(#checks)*)
 }
@@ -239,25 +261,10 @@ fn generic_checks(p: &Processor) -> TokenStream {
         return TokenStream::new();
     }
     let checks = timers(p).map(|f| {
-        let (cfgs, check) = (&f.cfgs, check(p, f));
+        let (cfgs, check) = (&f.cfgs, check(p, f, &format_ident!("Self")));
         quote!(#(#cfgs)* const { #check };)
     });
     quote!(#(#checks)*)
-}
-
-fn replace_self(tokens: &TokenStream, name: &proc_macro2::Ident) -> TokenStream {
-    tokens
-        .clone()
-        .into_iter()
-        .map(|t| match t {
-            proc_macro2::TokenTree::Ident(i) if i == "Self" => {
-                let mut name = name.clone();
-                name.set_span(i.span());
-                proc_macro2::TokenTree::Ident(name)
-            }
-            t => t,
-        })
-        .collect()
 }
 
 fn tidy(ty: &Type) -> String {

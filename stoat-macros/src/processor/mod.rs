@@ -15,10 +15,17 @@ pub(crate) struct Processor {
     /// The user's struct: helper attributes are gone, field types are complete.
     item: ItemStruct,
     krate: TokenStream,
-    /// Key and value that come in; `None`: there is an error.
-    input: Option<(Type, Type)>,
+    input: Input,
     output: Output,
     fields: Vec<Field>,
+}
+
+/// What comes in.
+pub(crate) enum Input {
+    /// Key and value.
+    Types(Box<(Type, Type)>),
+    /// An error. It stands where the key's type would: what depends on that type then complains no more.
+    Error(TokenStream),
 }
 
 /// What goes out.
@@ -75,6 +82,13 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
         out.extend(item);
         return out;
     };
-    let (code, item) = (expand::expand(&processor), &processor.item);
+    let item = &processor.item;
+    // Whatever borrows cannot be a processor; the trait's own complaints would bury that.
+    let code = item
+        .generics
+        .lifetimes()
+        .next()
+        .is_none()
+        .then(|| expand::expand(&processor));
     quote!(#item #errors #code)
 }

@@ -7,7 +7,7 @@ use quote::quote;
 use stoat_macro_support::{Args, Errors, closest, krate, plain};
 use syn::{Attribute, Expr, Fields, GenericArgument, ItemStruct, Meta, Path, PathArguments, Token, Type, parse_quote};
 
-use super::{Field, FieldCodec, Output, Processor, Role};
+use super::{Field, FieldCodec, Input, Output, Processor, Role};
 
 const KNOWN: &[&str] = &["input", "output", "crate"];
 const ROLES: &[&str] = &["state", "timer", "store", "local"];
@@ -28,9 +28,13 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
     if let Some(l) = item.generics.lifetimes().next() {
         errors.on(l, "a processor lives as long as its lane: it cannot borrow");
     }
-    let key = input.as_ref().map(|(k, _)| k);
+    let key = match &input {
+        Input::Types(t) => t.0.clone(),
+        // Any key: it is compared with a type that has an error.
+        Input::Error(_) => parse_quote!(::std::string::String),
+    };
     let fields = match &mut item.fields {
-        Fields::Named(named) => named.named.iter_mut().map(|f| field(f, key, &krate, errors)).collect(),
+        Fields::Named(named) => named.named.iter_mut().map(|f| field(f, &key, &krate, errors)).collect(),
         Fields::Unit => Vec::new(),
         Fields::Unnamed(f) => {
             errors.on(
@@ -52,19 +56,22 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
     })
 }
 
-fn input(args: &Args, name: &Ident, errors: &mut Errors) -> Option<(Type, Type)> {
+fn input(args: &Args, name: &Ident, errors: &mut Errors) -> Input {
     if !args.has("input") {
-        errors.on(
-            name,
-            format!("`{name}` names no input: write `#[processor(input = (K, V), output = W)]`"),
-        );
-        return None;
+        let text = format!("`{name}` names no input: write `#[processor(input = (K, V), output = W)]`");
+        return Input::Error(syn::Error::new(name.span(), text).to_compile_error());
     }
-    match args.parse::<Type>("input", errors)? {
-        Type::Tuple(t) if t.elems.len() == 2 => Some((t.elems[0].clone(), t.elems[1].clone())),
-        other => {
-            errors.on(other, "`input` is a key type and a value type: write `input = (K, V)`");
-            None
+    // Where the argument cannot be read, the first error stands for the type, and says no less.
+    let mut found = Errors::new();
+    match args.parse::<Type>("input", &mut found) {
+        Some(Type::Tuple(t)) if t.elems.len() == 2 => Input::Types(Box::new((t.elems[0].clone(), t.elems[1].clone()))),
+        Some(other) => {
+            let text = "`input` is a key type and a value type: write `input = (K, V)`";
+            Input::Error(syn::Error::new_spanned(other, text).to_compile_error())
+        }
+        None => {
+            errors.append(found);
+            Input::Error(TokenStream::new())
         }
     }
 }
@@ -77,7 +84,7 @@ fn output(args: &Args, errors: &mut Errors) -> Output {
     }
 }
 
-fn field(f: &mut syn::Field, key: Option<&Type>, krate: &TokenStream, errors: &mut Errors) -> Field {
+fn field(f: &mut syn::Field, key: &Type, krate: &TokenStream, errors: &mut Errors) -> Field {
     let ident = f.ident.clone().expect("the fields are named");
     let cfgs = f.attrs.iter().filter(|a| a.path().is_ident("cfg")).cloned().collect();
     let mut roles = Vec::new();
@@ -161,13 +168,13 @@ fn owned(
     attr: &Attribute,
     ident: &Ident,
     ty: &mut Type,
-    (key, krate): (Option<&Type>, &TokenStream),
+    (key, krate): (&Type, &TokenStream),
     errors: &mut Errors,
 ) -> Role {
     let known: &[&str] = match role {
         "state" => &["codec", "name"],
         "timer" => &["clock", "foreign", "name", "codec"],
-        _ => &["name"],
+        _ => &["codec", "name"],
     };
     let args = attr_args(role, attr, known, errors);
     let name = args.string("name", errors).map_or_else(|| plain(ident), |n| n.value());
@@ -185,7 +192,7 @@ fn owned(
         }
         "timer" => {
             if matches!(last_name(ty).as_deref(), Some("Timer" | "Timers")) {
-                if let (Some(key), Some(args)) = (key, last_args(ty))
+                if let Some(args) = last_args(ty)
                     && matches!(args, PathArguments::None)
                 {
                     *args = PathArguments::AngleBracketed(parse_quote!(<#key>));
@@ -197,10 +204,7 @@ fn owned(
                     "a `#[timer]` field is a `Timer` (one pending time per key) or `Timers` (many), written as such: an alias \
                      cannot be completed with the key type",
                 );
-                *ty = key.map_or_else(
-                    || parse_quote!(#krate::timer::Timer<()>),
-                    |k| parse_quote!(#krate::timer::Timer<#k>),
-                );
+                *ty = parse_quote!(#krate::timer::Timer<#key>);
             }
             if args.flag("foreign", errors) {
                 foreign(ty, key, krate);
@@ -213,6 +217,9 @@ fn owned(
         _ => {
             if !last_name(ty).is_some_and(|n| STORES.contains(&&*n)) {
                 errors.on(&*ty, "a `#[store]` field is a `KeyValueStore<K, V>`");
+                *ty = parse_quote!(#krate::store::KeyValueStore<#key, ()>);
+            } else {
+                complete(ty, codec.as_ref(), 2, errors);
             }
             Role::Store { name }
         }
@@ -220,8 +227,8 @@ fn owned(
 }
 
 /// Writes the marker of `foreign` into a timer's type, behind its key and codec.
-fn foreign(ty: &mut Type, key: Option<&Type>, krate: &TokenStream) {
-    let (Some(key), Some(PathArguments::AngleBracketed(args))) = (key, last_args(ty)) else {
+fn foreign(ty: &mut Type, key: &Type, krate: &TokenStream) {
+    let Some(PathArguments::AngleBracketed(args)) = last_args(ty) else {
         return;
     };
     if args.args.len() == 1 {

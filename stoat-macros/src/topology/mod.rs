@@ -5,33 +5,71 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use proc_macro2::{Ident, TokenStream};
+use std::collections::{BTreeMap, BTreeSet};
+
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 use stoat_macro_support::{Args, Errors, krate};
-use syn::{FnArg, GenericArgument, ItemFn, Pat, ReturnType, Type};
+use syn::{FnArg, ItemFn, Pat, ReturnType, Type, parse_quote};
 
 /// What was read.
 pub(crate) struct Topology {
     item: ItemFn,
     krate: TokenStream,
     nodes: Vec<Node>,
-    /// What each statement binds: by the statement's place, the names of its streams.
-    bindings: Vec<(usize, Vec<Ident>)>,
+    /// What statements need: by their place.
+    edits: BTreeMap<usize, Edit>,
     /// Streams that are used twice: an error was reported, and rustc need not repeat it.
     twice: Vec<Ident>,
+}
+
+/// What becomes of a statement.
+#[derive(Debug)]
+pub(crate) enum Edit {
+    /// `let name = ..`: the value is bound to its stable name.
+    Bind(Ident),
+    /// `let [a, b] = ..`
+    BindEach(Vec<Ident>),
+    /// A processor at the end of a chain: fine if it forwards nothing. The place is its method's.
+    Ended(Span),
 }
 
 /// A node of the static description.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// The stable name, where the body gives one.
-    name: Option<String>,
+    /// The stable name: a `let` or `.named(..)`.
+    given: Option<String>,
+    /// The name without that, as the builder makes it: of its type, or `{stream}.{step}`.
+    derived: String,
     /// The method that makes it, as the user wrote it.
-    method: Ident,
+    step: String,
     /// The first type argument: the source, processor or sink.
-    ty: Option<GenericArgument>,
+    of: Option<Type>,
     /// Places of the nodes that feed it.
     parents: Vec<usize>,
+    /// Whether one stream comes out of it: then a `let` names it.
+    single: bool,
+}
+
+impl Topology {
+    /// The nodes' names as the builder settles them: given ones first, then the others, numbered where taken.
+    fn names(&self) -> Vec<String> {
+        let mut taken: BTreeSet<String> = self.nodes.iter().filter_map(|n| n.given.clone()).collect();
+        self.nodes
+            .iter()
+            .map(|n| {
+                n.given.clone().unwrap_or_else(|| {
+                    let mut name = n.derived.clone();
+                    let mut i = 1;
+                    while !taken.insert(name.clone()) {
+                        i += 1;
+                        name = format!("{}-{i}", n.derived);
+                    }
+                    name
+                })
+            })
+            .collect()
+    }
 }
 
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
@@ -49,10 +87,13 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let args = Args::read("topology", args, &["crate"], &mut errors);
     let krate = krate(&args, &mut errors);
     let Some(builder) = signature(&parsed, &mut errors) else {
-        return quote!(#parsed #errors);
+        return quote!(#[allow(unused_variables)] #parsed #errors);
     };
-    let topology = read::read(parsed, krate, &builder, &mut errors);
-    let code = expand::expand(&topology, !errors.is_empty());
+    let mut topology = read::read(parsed, krate, &builder, &mut errors);
+    if !errors.is_empty() {
+        topology.item.attrs.push(parse_quote!(#[allow(unused_variables)]));
+    }
+    let code = expand::expand(topology);
     quote!(#code #errors)
 }
 

@@ -10,34 +10,64 @@ use quote::ToTokens;
 use stoat_macro_support::{Errors, plain};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt};
+use syn::{Expr, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt, Type};
 
-use super::{Node, Topology};
+use super::{Edit, Node, Topology};
 
+/// Steps that become one node together with their neighbours.
+const STATELESS: &[&str] = &[
+    "map_values",
+    "try_map_values",
+    "filter",
+    "filter_not",
+    "flat_map_values",
+    "flat_map",
+    "map",
+    "select_key",
+    "peek",
+    "with_key",
+];
 /// Methods that end a stream.
 const ENDS: &[&str] = &["sink", "for_each", "discard"];
 /// Methods that make several streams out of one.
-const SPLITS: &[&str] = &["fan_out", "split", "branch"];
+const SPLITS: &[&str] = &["fan_out", "split"];
+/// Methods whose node has the name of its type.
+const TYPED: &[&str] = &["source", "sink", "process", "process_with"];
 
 const STRAIGHT: &str = "a topology is a straight line, so that its graph is known at compile time: decide inside an operator \
                         (`.filter(..)`), or write two `#[topology]` functions";
 const END_IT: &str = "end the chain with `.sink::<S>()`, `.for_each(..)` or `.discard()`";
 
 /// What an expression is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Value {
     /// The function's parameter.
     Builder,
-    /// One stream, fed by this node.
-    Stream(usize),
-    /// Several streams, fed by this node.
-    Many(usize),
+    /// A stream.
+    Stream(Flow),
+    /// Several streams out of one node.
+    Many(Flow),
+    /// Records by key, before an aggregation.
+    Group(Flow),
+    /// The result of an aggregation, which nobody needs to consume.
+    Table(Flow),
     /// A stream that has ended.
     Ended,
     /// Something else: ordinary Rust.
     Other,
     /// An error was reported: whatever follows from it is not.
     Unknown,
+}
+
+/// Where a stream comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Flow {
+    /// The node.
+    at: usize,
+    /// What derived names begin with.
+    label: String,
+    /// The last of the stateless steps that are no node yet.
+    pending: Option<String>,
 }
 
 struct Stream {
@@ -64,10 +94,10 @@ pub(super) fn read(item: ItemFn, krate: TokenStream, builder: &Ident, errors: &m
         twice: Vec::new(),
         errors,
     };
-    let mut bindings = Vec::new();
+    let mut edits = BTreeMap::new();
     for (i, stmt) in item.block.stmts.iter().enumerate() {
-        if let Some(names) = reader.statement(stmt) {
-            bindings.push((i, names));
+        if let Some(edit) = reader.statement(stmt) {
+            edits.insert(i, edit);
         }
     }
     reader.finish();
@@ -76,14 +106,13 @@ pub(super) fn read(item: ItemFn, krate: TokenStream, builder: &Ident, errors: &m
         item,
         krate,
         nodes,
-        bindings,
+        edits,
         twice,
     }
 }
 
 impl Reader<'_> {
-    /// Reads a statement; gives the names of the streams that it binds.
-    fn statement(&mut self, stmt: &Stmt) -> Option<Vec<Ident>> {
+    fn statement(&mut self, stmt: &Stmt) -> Option<Edit> {
         let mut exits = Exits(Vec::new());
         exits.visit_stmt(stmt);
         for at in &exits.0 {
@@ -93,8 +122,7 @@ impl Reader<'_> {
             Stmt::Local(local) => self.local(local),
             Stmt::Expr(expr, _) => {
                 let value = self.expr(expr);
-                self.must_end(value, expr);
-                None
+                self.must_end(value, expr)
             }
             Stmt::Macro(m) => {
                 self.in_macro(&m.mac);
@@ -104,7 +132,7 @@ impl Reader<'_> {
         }
     }
 
-    fn local(&mut self, local: &Local) -> Option<Vec<Ident>> {
+    fn local(&mut self, local: &Local) -> Option<Edit> {
         let init = local.init.as_ref()?;
         let value = self.expr(&init.expr);
         if let Some((_, other)) = &init.diverge
@@ -112,8 +140,12 @@ impl Reader<'_> {
         {
             self.errors.at(other.span(), STRAIGHT);
         }
-        let node = match value {
-            Value::Stream(n) | Value::Many(n) => n,
+        let pat = match &local.pat {
+            Pat::Type(t) => &*t.pat,
+            p => p,
+        };
+        let flow = match value {
+            Value::Ended | Value::Other => return None,
             Value::Builder => {
                 self.errors.on(
                     &init.expr,
@@ -123,44 +155,35 @@ impl Reader<'_> {
             }
             Value::Unknown => {
                 // Names bound here stand for streams whose use nobody can count.
-                for ident in names(&local.pat) {
+                for ident in names(pat) {
                     self.bind(ident, Value::Unknown);
                 }
                 return None;
             }
-            Value::Ended | Value::Other => return None,
-        };
-        let pat = match &local.pat {
-            Pat::Type(t) => &*t.pat,
-            p => p,
+            Value::Many(flow) => return self.local_each(pat, &flow),
+            Value::Stream(ref f) | Value::Group(ref f) | Value::Table(ref f) => f.clone(),
         };
         match pat {
             Pat::Ident(p) => {
-                if matches!(value, Value::Stream(_)) && self.nodes[node].name.is_none() {
-                    self.nodes[node].name = Some(plain(&p.ident));
-                }
-                self.bind(p.ident.clone(), value);
-                Some(vec![p.ident.clone()])
-            }
-            Pat::Slice(_) | Pat::Tuple(_) if matches!(value, Value::Many(_)) => {
-                let elems = match pat {
-                    Pat::Slice(s) => s.elems.iter(),
-                    Pat::Tuple(t) => t.elems.iter(),
-                    _ => return None,
-                };
-                let mut all = Vec::new();
-                for elem in elems {
-                    match elem {
-                        Pat::Ident(p) => {
-                            self.bind(p.ident.clone(), Value::Stream(node));
-                            all.push(p.ident.clone());
-                        }
-                        other => self
-                            .errors
-                            .on(other, format!("each stream needs a name, and a consumer: {END_IT}")),
+                let name = plain(&p.ident);
+                let value = match value {
+                    Value::Stream(_) => {
+                        let at = self.erase(flow).at;
+                        self.name(at, &name, false);
+                        Value::Stream(Flow {
+                            at,
+                            label: name,
+                            pending: None,
+                        })
                     }
-                }
-                Some(all)
+                    Value::Table(_) => {
+                        self.name(flow.at, &name, false);
+                        value
+                    }
+                    value => value,
+                };
+                self.bind(p.ident.clone(), value);
+                Some(Edit::Bind(p.ident.clone()))
             }
             Pat::Wild(w) => {
                 self.errors.on(w, format!("nobody consumes this stream: {END_IT}"));
@@ -171,6 +194,38 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    fn local_each(&mut self, pat: &Pat, flow: &Flow) -> Option<Edit> {
+        let Pat::Slice(slice) = pat else {
+            self.errors
+                .on(pat, "these are several streams: take them apart, `let [a, b] = ..;`");
+            for ident in names(pat) {
+                self.bind(ident, Value::Unknown);
+            }
+            return None;
+        };
+        let mut all = Vec::new();
+        self.nodes[flow.at].single = slice.elems.len() == 1;
+        for elem in &slice.elems {
+            if let Pat::Ident(p) = elem {
+                let label = plain(&p.ident);
+                self.name(flow.at, &label, false);
+                self.bind(
+                    p.ident.clone(),
+                    Value::Stream(Flow {
+                        at: flow.at,
+                        label,
+                        pending: None,
+                    }),
+                );
+                all.push(p.ident.clone());
+            } else {
+                self.errors
+                    .on(elem, format!("each stream needs a name, and a consumer: {END_IT}"));
+            }
+        }
+        (all.len() == slice.elems.len()).then_some(Edit::BindEach(all))
     }
 
     fn bind(&mut self, ident: Ident, value: Value) {
@@ -190,9 +245,44 @@ impl Reader<'_> {
         self.by_name.insert(name, self.streams.len());
         self.streams.push(Stream {
             ident,
-            value,
             used: value == Value::Unknown,
+            value,
         });
+    }
+
+    /// As the builder does: stateless steps become a node when something else follows.
+    fn erase(&mut self, flow: Flow) -> Flow {
+        let Some(step) = flow.pending else { return flow };
+        let derived = format!("{}.{step}", flow.label);
+        self.node(step, derived, None, vec![flow.at])
+    }
+
+    fn node(&mut self, step: String, derived: String, of: Option<Type>, parents: Vec<usize>) -> Flow {
+        self.nodes.push(Node {
+            given: None,
+            derived: derived.clone(),
+            step,
+            of,
+            parents,
+            single: true,
+        });
+        Flow {
+            at: self.nodes.len() - 1,
+            label: derived,
+            pending: None,
+        }
+    }
+
+    fn name(&mut self, node: usize, name: &str, replace: bool) {
+        let node = &mut self.nodes[node];
+        if node.single && (replace || node.given.is_none()) {
+            node.given = Some(name.to_owned());
+        }
+    }
+
+    fn label(&self, node: usize) -> String {
+        let node = &self.nodes[node];
+        node.given.clone().unwrap_or_else(|| node.derived.clone())
     }
 
     fn expr(&mut self, expr: &Expr) -> Value {
@@ -280,63 +370,139 @@ impl Reader<'_> {
 
     fn call(&mut self, call: &ExprMethodCall) -> Value {
         let receiver = self.expr(&call.receiver);
-        let mut parents = match receiver {
-            Value::Builder => Vec::new(),
-            Value::Stream(n) | Value::Many(n) => vec![n],
+        let method = plain(&call.method);
+        match receiver {
+            Value::Builder => {
+                let others = self.arguments(call);
+                let of = first_type(call);
+                let derived = if method == "source" {
+                    type_name(of.as_ref())
+                } else {
+                    method.clone()
+                };
+                let parents = self.erase_all(others);
+                Value::Stream(self.node(method, derived, of, parents))
+            }
+            Value::Stream(flow) => self.stream_call(call, method, flow),
+            Value::Group(flow) => {
+                if method == "stored_as" {
+                    return Value::Group(flow);
+                }
+                self.arguments(call);
+                let derived = format!("{}.{method}", flow.label);
+                Value::Table(self.node(method, derived, None, vec![flow.at]))
+            }
+            Value::Table(flow) => match method.as_str() {
+                "named" => {
+                    if let Some(name) = literal(call) {
+                        self.name(flow.at, &name, true);
+                    }
+                    Value::Table(flow)
+                }
+                "to_stream" => Value::Stream(Flow {
+                    label: self.label(flow.at),
+                    ..flow
+                }),
+                _ => {
+                    let label = self.label(flow.at);
+                    self.stream_call(call, method, Flow { label, ..flow })
+                }
+            },
+            Value::Many(_) => {
+                self.errors.on(
+                    &call.method,
+                    "these are several streams: take them apart first, `let [a, b] = ..;`",
+                );
+                self.mentions(call.args.iter());
+                Value::Unknown
+            }
             Value::Ended | Value::Other => {
                 if self.mentions(call.args.iter()).is_empty() {
                     return receiver;
                 }
                 self.errors.on(
                     &call.method,
-                    format!(
-                        "`{}` is not a method of a stream, so the graph would have a gap",
-                        call.method
-                    ),
+                    format!("`{method}` is not a method of a stream, so the graph would have a gap"),
                 );
-                return Value::Unknown;
+                Value::Unknown
             }
             Value::Unknown => {
                 self.mentions(call.args.iter());
-                return Value::Unknown;
+                Value::Unknown
             }
-        };
-        let method = plain(&call.method);
-        if method == "named" {
-            if let (Some(Expr::Lit(l)), Value::Stream(n)) = (call.args.first(), receiver)
-                && let Lit::Str(s) = &l.lit
-            {
-                self.nodes[n].name = Some(s.value());
-            }
-            return receiver;
-        }
-        for arg in &call.args {
-            self.argument(arg, &mut parents);
-        }
-        let node = self.nodes.len();
-        self.nodes.push(Node {
-            name: None,
-            method: call.method.clone(),
-            ty: call.turbofish.as_ref().and_then(first_type),
-            parents,
-        });
-        if ENDS.contains(&&*method) {
-            Value::Ended
-        } else if SPLITS.contains(&&*method) {
-            Value::Many(node)
-        } else {
-            Value::Stream(node)
         }
     }
 
-    fn argument(&mut self, arg: &Expr, parents: &mut Vec<usize>) {
+    fn stream_call(&mut self, call: &ExprMethodCall, method: String, flow: Flow) -> Value {
+        let others = self.arguments(call);
+        if STATELESS.contains(&&*method) {
+            return Value::Stream(Flow {
+                pending: Some(method),
+                ..flow
+            });
+        }
+        let grouped = method == "group_by";
+        let mut flow = self.erase(if grouped {
+            Flow {
+                pending: Some("select_key".to_owned()),
+                ..flow
+            }
+        } else {
+            flow
+        });
+        match method.as_str() {
+            "erase" => return Value::Stream(flow),
+            "group_by" | "group_by_key" => return Value::Group(flow),
+            "named" => {
+                if let Some(name) = literal(call) {
+                    self.name(flow.at, &name, true);
+                    flow.label = name;
+                }
+                return Value::Stream(flow);
+            }
+            _ => {}
+        }
+        let mut parents = vec![flow.at];
+        parents.extend(self.erase_all(others));
+        let of = first_type(call);
+        let derived = if TYPED.contains(&&*method) {
+            type_name(of.as_ref().or(made(call).as_ref()))
+        } else {
+            format!("{}.{method}", flow.label)
+        };
+        let next = self.node(method.clone(), derived, of, parents);
+        if ENDS.contains(&&*method) {
+            Value::Ended
+        } else if SPLITS.contains(&&*method) {
+            self.nodes[next.at].single = false;
+            Value::Many(next)
+        } else {
+            Value::Stream(next)
+        }
+    }
+
+    fn erase_all(&mut self, flows: Vec<Flow>) -> Vec<usize> {
+        flows.into_iter().map(|f| self.erase(f).at).collect()
+    }
+
+    /// Streams among the arguments of a method.
+    fn arguments(&mut self, call: &ExprMethodCall) -> Vec<Flow> {
+        let mut flows = Vec::new();
+        for arg in &call.args {
+            self.argument(arg, &mut flows);
+        }
+        flows
+    }
+
+    fn argument(&mut self, arg: &Expr, flows: &mut Vec<Flow>) {
         match arg {
-            Expr::Array(a) => a.elems.iter().for_each(|e| self.argument(e, parents)),
-            Expr::Tuple(t) => t.elems.iter().for_each(|e| self.argument(e, parents)),
+            Expr::Array(a) => a.elems.iter().for_each(|e| self.argument(e, flows)),
+            Expr::Tuple(t) => t.elems.iter().for_each(|e| self.argument(e, flows)),
             _ => match self.expr(arg) {
-                Value::Stream(n) | Value::Many(n) => parents.push(n),
+                Value::Stream(f) | Value::Many(f) | Value::Group(f) | Value::Table(f) => flows.push(f),
                 Value::Ended => self.errors.on(arg, "this stream has ended: it cannot feed another"),
-                Value::Builder | Value::Other | Value::Unknown => {}
+                Value::Builder => self.errors.on(arg, "the builder is no stream: use its methods"),
+                Value::Other | Value::Unknown => {}
             },
         }
     }
@@ -358,7 +524,7 @@ impl Reader<'_> {
             self.twice.push(stream.ident.clone());
         }
         stream.used = true;
-        stream.value
+        stream.value.clone()
     }
 
     /// Streams (and the builder) in expressions that are not read; they count as used.
@@ -400,22 +566,30 @@ impl Reader<'_> {
         Value::Unknown
     }
 
-    fn must_end(&mut self, value: Value, expr: &Expr) {
-        if !matches!(value, Value::Stream(_) | Value::Many(_)) {
-            return;
-        }
-        if let Expr::MethodCall(call) = expr {
-            let (at, method) = (&call.method, plain(&call.method));
-            self.errors
-                .on(at, format!("nobody consumes the result of `.{method}(..)`: {END_IT}"));
-        } else {
+    fn must_end(&mut self, value: Value, expr: &Expr) -> Option<Edit> {
+        let flow = match value {
+            Value::Stream(f) | Value::Many(f) | Value::Group(f) => f,
+            _ => return None,
+        };
+        let Expr::MethodCall(call) = expr else {
             self.errors.on(expr, format!("nobody consumes this stream: {END_IT}"));
+            return None;
+        };
+        let method = plain(&call.method);
+        if flow.pending.is_none() && matches!(method.as_str(), "process" | "process_with") {
+            // Only types know whether it forwards anything.
+            return Some(Edit::Ended(call.method.span()));
         }
+        self.errors.on(
+            &call.method,
+            format!("nobody consumes the result of `.{method}(..)`: {END_IT}"),
+        );
+        None
     }
 
     fn finish(&mut self) {
         for s in &self.streams {
-            if !s.used {
+            if !s.used && !matches!(s.value, Value::Table(_)) {
                 self.errors
                     .on(&s.ident, format!("nobody consumes `{}`: {END_IT}", plain(&s.ident)));
             }
@@ -423,8 +597,47 @@ impl Reader<'_> {
     }
 }
 
-fn first_type(args: &syn::AngleBracketedGenericArguments) -> Option<GenericArgument> {
-    args.args.first().cloned()
+fn first_type(call: &ExprMethodCall) -> Option<Type> {
+    match call.turbofish.as_ref()?.args.first()? {
+        GenericArgument::Type(t) => Some(t.clone()),
+        _ => None,
+    }
+}
+
+/// The name of a type's last part: what its `NAME` is, unless the user gave it another.
+fn type_name(ty: Option<&Type>) -> String {
+    match ty {
+        Some(Type::Path(p)) => p.path.segments.last().map(|s| plain(&s.ident)).unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
+/// The processor of `process_with(move || P::init(..))`.
+fn made(call: &ExprMethodCall) -> Option<Type> {
+    struct Init(Option<Type>);
+    impl<'ast> Visit<'ast> for Init {
+        fn visit_expr_path(&mut self, p: &'ast syn::ExprPath) {
+            if p.path.segments.last().is_some_and(|s| s.ident == "init") && p.path.segments.len() > 1 {
+                let mut path = p.path.clone();
+                path.segments.pop();
+                path.segments.pop_punct();
+                self.0 = Some(syn::parse_quote!(#path));
+            }
+        }
+    }
+    let mut init = Init(None);
+    call.args.iter().for_each(|a| init.visit_expr(a));
+    init.0
+}
+
+fn literal(call: &ExprMethodCall) -> Option<String> {
+    match call.args.first()? {
+        Expr::Lit(l) => match &l.lit {
+            Lit::Str(s) => Some(s.value()),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn names(pat: &Pat) -> Vec<Ident> {

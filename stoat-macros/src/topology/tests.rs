@@ -23,9 +23,10 @@ fn fine(stmts: TokenStream) -> Topology {
 }
 
 fn nodes(t: &Topology) -> Vec<String> {
-    t.nodes
+    t.names()
         .iter()
-        .map(|n| format!("{}:{}{:?}", n.name.as_deref().unwrap_or("-"), n.method, n.parents))
+        .zip(&t.nodes)
+        .map(|(name, n)| format!("{name}:{}{:?}", n.step, n.parents))
         .collect()
 }
 
@@ -38,9 +39,14 @@ fn let_names_are_the_names_of_nodes() {
     });
     assert_eq!(
         nodes(&t),
-        ["in:source[]", "-:filter[0]", "closed:process[1]", "-:sink[2]"]
+        [
+            "in:source[]",
+            "in.filter:filter[0]",
+            "closed:process[1]",
+            "Sessions:sink[2]"
+        ]
     );
-    assert_eq!(t.bindings.len(), 2);
+    assert_eq!(t.edits.len(), 2);
 }
 
 #[test]
@@ -48,22 +54,48 @@ fn fan_out_and_merge_are_followed() {
     let t = fine(quote! {
         let clicks = t.source::<Clicks>();
         let [a, b] = clicks.fan_out();
-        let both = a.map_values(|v| v).merge(b.filter(|_| true));
+        let both = a.map_values(|v| v).merge(b.filter(|_| true).peek(|_| ()));
         both.merge(t.source::<More>()).discard();
     });
     assert_eq!(
         nodes(&t),
         [
             "clicks:source[]",
-            "-:fan_out[0]",
-            "-:map_values[1]",
-            "-:filter[1]",
+            "clicks.fan_out:fan_out[0]",
+            "a.map_values:map_values[1]",
+            "b.peek:peek[1]",
             "both:merge[2, 3]",
-            "-:source[]",
-            "-:merge[4, 5]",
-            "-:discard[6]"
+            "More:source[]",
+            "both.merge:merge[4, 5]",
+            "both.merge.discard:discard[6]"
         ]
     );
+}
+
+#[test]
+fn aggregations_and_explicit_names_are_followed() {
+    let t = fine(quote! {
+        let words = t.source::<Lines>().flat_map_values(|l| words(&l)).group_by(|_, w| w.clone());
+        let counts = words.count();
+        counts.to_stream().named("updates").process_with(move || my::Limit::init(3)).sink::<Counts>();
+        t.source::<Other>().group_by_key().stored_as::<Be>().reduce(|a, b| a + b).named("sums");
+        t.source::<Other>().process::<Log>();
+    });
+    assert_eq!(
+        nodes(&t),
+        [
+            "Lines:source[]",
+            "Lines.select_key:select_key[0]",
+            "updates:count[1]",
+            "Limit:process_with[2]",
+            "Counts:sink[3]",
+            "Other:source[]",
+            "sums:reduce[5]",
+            "Other-2:source[]",
+            "Log:process[7]"
+        ]
+    );
+    assert!(matches!(t.edits.values().last(), Some(Edit::Ended(_))));
 }
 
 #[test]

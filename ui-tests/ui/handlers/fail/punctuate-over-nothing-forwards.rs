@@ -12,7 +12,7 @@ impl P {
     }
 
     #[punctuate(every = "10s")]
-    fn report(&mut self, cx: &mut Context<Self, End>) -> Result<()> {
+    fn report(&mut self, cx: &mut Context<Self>) -> Result<()> {
         cx.forward(Session::default())
     }
 }

@@ -1,7 +1,7 @@
 //! What may be a key.
 
-use serde::{Deserialize, Serialize};
-use stoat_core::codec::{Decode, Encode};
+use serde::de::DeserializeOwned;
+use stoat_core::key::KeyField;
 use stoat_core::prelude::*;
 
 #[derive(Key, Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,9 +33,10 @@ struct Other(std::collections::BTreeSet<u8>, (u8, bool));
 
 #[derive(Key, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[key(codec = Json)]
-struct Pair<A: Key + Serialize + for<'a> Deserialize<'a>>(A)
+#[serde(bound = "")]
+struct Pair<A>(A, A)
 where
-    A: std::fmt::Debug;
+    A: Key + KeyField + Serialize + DeserializeOwned;
 
 fn round<K: Key + std::fmt::Debug>(key: K, bytes: &[u8]) {
     let mut out = Vec::new();
@@ -50,5 +51,6 @@ fn main() {
     round(Raw(vec![7]), &[7]);
     round(Place::Street { city: "a".to_owned(), number: None }, br#"{"street":{"city":"a","number":null}}"#);
     round(Place::Nested(Box::new(Other([1].into(), (1, true)))), br#"{"nested":[[1],[1,true]]}"#);
+    round(Pair("a".to_owned(), "b".to_owned()), br#"["a","b"]"#);
     round(Place::Nowhere, br#""nowhere""#);
 }

@@ -85,6 +85,7 @@ mod program {
 
 fn main() {
     let _ = program::MAIN;
+    let _: stoat_core::app::App = sessions::app();
     let graph = sessions::build().expect("the topology is valid");
     assert_eq!(graph.name, "sessions");
     assert_eq!(sessions::GRAPH.nodes.len(), graph.nodes.len());

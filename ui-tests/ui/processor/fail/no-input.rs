@@ -2,6 +2,22 @@ use stoat_core::prelude::*;
 use stoat_ui_tests::*;
 
 #[processor(output = Session)]
-struct P;
+struct P {
+    #[timer]
+    idle: Timer,
+}
+
+#[handlers]
+impl P {
+    #[process]
+    fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+
+    #[on_timer(idle)]
+    fn on_idle(&mut self, fired: Fired<UserId>, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+}
 
 fn main() {}

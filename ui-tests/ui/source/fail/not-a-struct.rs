@@ -1,5 +1,4 @@
 use stoat_core::prelude::*;
-use stoat_ui_tests::*;
 
 #[source(topic = "clicks", key = UserId, value = Event)]
 enum Clicks {}

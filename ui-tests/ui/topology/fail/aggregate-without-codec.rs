@@ -4,8 +4,8 @@ use stoat_ui_tests::*;
 #[topology]
 fn pipeline(t: &mut Topology) {
     let events = t.source::<Events>();
-    let moved = events.select_key(|r| Region(r.value.region.clone()));
-    moved.group_by_key().count().discard();
+    let moved = events.select_key(|_, e| Region(e.region.clone()));
+    moved.group_by_key().count();
 }
 
 fn main() {}

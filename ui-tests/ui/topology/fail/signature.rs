@@ -1,5 +1,4 @@
 use stoat_core::prelude::*;
-use stoat_ui_tests::*;
 
 #[topology]
 fn pipeline(t: Topology) -> u8 {

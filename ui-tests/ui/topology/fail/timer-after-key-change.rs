@@ -4,7 +4,7 @@ use stoat_ui_tests::*;
 #[topology]
 fn pipeline(t: &mut Topology) {
     let events = t.source::<Events>();
-    let moved = events.select_key(|r| UserId(r.value.region.clone()));
+    let moved = events.select_key(|_, e| UserId(e.region.clone()));
     moved.process::<Sessionize>().sink::<Sessions>();
 }
 

@@ -20,6 +20,7 @@ fn report(t: &mut Topology) {
 }
 
 mod tests {
+    #[allow(unused_imports)]
     use super::*;
 
     pub(super) fn bindings() -> usize {

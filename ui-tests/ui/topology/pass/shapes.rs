@@ -1,25 +1,52 @@
 //! Fan-out, merge, stateless steps, ordinary Rust between them; the static description agrees with the built graph.
 
+use stoat_core::id::NodeId;
 use stoat_core::prelude::*;
+use stoat_core::topology::graph::NodeKind;
 use stoat_ui_tests::*;
+
+#[source(topic = "raw", key = Option<UserId>, value = Event)]
+struct Raw;
+
+/// Forwards nothing, so nobody needs to consume it.
+#[processor(input = (OrderId, Order))]
+struct Log;
+
+#[handlers]
+impl Log {
+    #[process]
+    fn on_order(&mut self, order: Record<OrderId, Order>, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+}
 
 #[topology]
 fn pipeline(t: &mut Topology) {
     let limit = if cfg!(debug_assertions) { 10 } else { 1_000 };
     let events = t.source::<Events>();
-    let [small, large] = events.filter(|r| r.value.count > 0).fan_out();
-    let small = small.filter(move |r| r.value.count < limit).process::<Sessionize>();
+    let [small, large] = events.filter(|_, e| e.count > 0).fan_out();
+    let sessions = small.filter(move |_, e| e.count < limit).process::<Sessionize>();
     let changed = large.map_values(|e| Session { count: e.count });
-    let both = small.merge(changed);
-    both.sink::<Sessions>();
+    let both = sessions.merge(changed);
+    both.peek(|_, _| {}).sink::<Sessions>();
+    t.source::<Orders>().process::<Log>();
+    let counts = t.source::<Raw>().with_key().map_values(|e| e.count).group_by(|_, n| *n).count();
+    counts.to_stream().discard();
 }
 
 fn main() {
     let graph = pipeline::build().expect("the topology is valid");
-    assert_eq!(pipeline::GRAPH.nodes.len(), graph.nodes.len());
-    for (said, built) in pipeline::GRAPH.nodes.iter().zip(&graph.nodes) {
-        assert_eq!(said.name, built.name);
-        let parents: Vec<usize> = built.parents.iter().map(|p| p.0 as usize).collect();
-        assert_eq!(said.parents, parents);
+    let by_id = |id: &NodeId| &graph.nodes[id.0 as usize];
+    // A hand-over follows from types, which the text does not show.
+    let shown: Vec<_> = graph.nodes.iter().filter(|n| n.kind != NodeKind::HandOver).collect();
+    let texts: Vec<&str> = pipeline::GRAPH.nodes.iter().map(|n| n.name).collect();
+    assert_eq!(texts, shown.iter().map(|n| n.name.as_str()).collect::<Vec<_>>());
+    for (said, built) in pipeline::GRAPH.nodes.iter().zip(shown) {
+        let parents = built.parents.iter().map(|p| match by_id(p) {
+            n if n.kind == NodeKind::HandOver => by_id(&n.parents[0]),
+            n => n,
+        });
+        let parents: Vec<&str> = parents.map(|n| n.name.as_str()).collect();
+        assert_eq!(said.inputs, parents);
     }
 }

@@ -1,0 +1,366 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{Foreign, Timer, Timers};
+use crate::codec::Utf8;
+use crate::engine::tag::{Path, Tag};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Epoch, Generation, StoreId};
+use crate::operator::harness::{OneLane, TestStore, current, processor, sink, source};
+use crate::operator::{Field, ForeignTimer, PendingTimers};
+use crate::processor::{Context, Entered, FieldDecl, FieldOptions, FieldSeed, Fired, Handlers, StateField};
+use crate::record::Record;
+use crate::store::{Batch, ByteStore, Row, StoreKind};
+use crate::time::{TimeDomain, Timestamp};
+use crate::topology::Topology;
+use crate::topology::lane_state::Lane;
+
+type One = Timer<String, Utf8, Foreign>;
+type Many = Timers<String>;
+
+fn seed<F: StateField>(bytes: Arc<dyn ByteStore>) -> FieldSeed {
+    let options = FieldOptions {
+        name: None,
+        clock: TimeDomain::Event,
+    };
+    FieldSeed {
+        decl: FieldDecl::of::<F>("idle", options),
+        owner: "P".into(),
+        index: 0,
+        store: StoreId(3),
+        bytes,
+        lane: 0,
+        lanes: 1,
+    }
+}
+
+fn at<F: StateField, R>(field: &mut F, number: u64, key: &str, call: impl FnOnce(&mut F) -> R) -> R {
+    let key = current(key.as_bytes(), true);
+    field.enter(&Entered {
+        key: &key,
+        timestamp: Timestamp(1000 + number as i64),
+        number,
+        path: &Path::default(),
+    });
+    let result = call(field);
+    field.leave(0).unwrap();
+    result
+}
+
+fn pending(field: &impl PendingTimers) -> Vec<(i64, String)> {
+    (0..)
+        .map_while(|n| field.nth(n))
+        .map(|(t, k)| (t.0, String::from_utf8(k).unwrap()))
+        .collect()
+}
+
+fn frozen(field: &mut impl Field) -> Vec<Row> {
+    let mut rows = Vec::new();
+    field.freeze(Epoch(1), &mut rows).unwrap();
+    rows.sort_by(|a, b| a.key.cmp(&b.key));
+    rows
+}
+
+fn foreign(number: u64, key: &str, time: Option<i64>) -> ForeignTimer {
+    ForeignTimer {
+        store: StoreId(3),
+        key: key.into(),
+        time: time.map(Timestamp),
+        cancel: None,
+        tag: Tag::record(number),
+        index: 0,
+    }
+}
+
+#[test]
+fn a_later_set_replaces_the_earlier_one() {
+    let mut timer = One::make(seed::<One>(TestStore::new(StoreKind::Timer)));
+    at(&mut timer, 1, "b", |t| t.set(Timestamp(50))).unwrap();
+    at(&mut timer, 2, "a", |t| t.set(Timestamp(50))).unwrap();
+    at(&mut timer, 3, "b", |t| {
+        t.set(Timestamp(60)).unwrap();
+        t.set(Timestamp(40)).unwrap();
+        assert_eq!(t.get().unwrap(), Some(Timestamp(40)));
+    });
+    assert_eq!(pending(&timer), [(40, "b".into()), (50, "a".into())]);
+    at(&mut timer, 4, "b", Timer::cancel).unwrap();
+    assert_eq!(pending(&timer), [(50, "a".into())]);
+    let rows = frozen(&mut timer);
+    let row = |r: &Row| (r.key.clone(), r.lane_key, r.value.clone(), r.timestamp.0);
+    assert_eq!(
+        rows.iter().map(row).collect::<Vec<_>>(),
+        [
+            (b"a".to_vec(), 1, Some(50_i64.to_be_bytes().to_vec()), 1002),
+            (b"b".to_vec(), 1, None, 1004)
+        ]
+    );
+}
+
+#[test]
+fn many_timers_of_a_key_are_deduplicated_by_time() {
+    let mut timers = Many::make(seed::<Many>(TestStore::new(StoreKind::Timers)));
+    at(&mut timers, 1, "a", |t| {
+        t.set(Timestamp(5)).unwrap();
+        t.set(Timestamp(5)).unwrap();
+        t.set(Timestamp(3)).unwrap();
+        t.set(Timestamp(4)).unwrap();
+        t.cancel(Timestamp(4)).unwrap();
+    });
+    assert_eq!(pending(&timers), [(3, "a".into()), (5, "a".into())]);
+    assert_eq!(timers.take_first(), Some((Timestamp(3), b"a".to_vec())));
+    let key = |time: i64| [b"a".as_slice(), &time.to_be_bytes()].concat();
+    let rows = frozen(&mut timers);
+    let row = |r: &Row| (r.key.clone(), r.lane_key, r.value.clone());
+    assert_eq!(
+        rows.iter().map(row).collect::<Vec<_>>(),
+        [(key(3), 1, None), (key(4), 1, None), (key(5), 1, Some(Vec::new()))]
+    );
+    assert_eq!(Field::keys(&timers, &|_| true).unwrap(), [b"a".to_vec()]);
+}
+
+#[test]
+fn outside_a_handler_each_method_is_an_error_that_names_the_field() {
+    let mut timer = One::make(seed::<One>(TestStore::new(StoreKind::Timer)));
+    let mut many = Many::make(seed::<Many>(TestStore::new(StoreKind::Timers)));
+    for e in [
+        timer.set(Timestamp(1)).unwrap_err(),
+        timer.cancel().unwrap_err(),
+        timer.get().map(drop).unwrap_err(),
+        timer.set_for(&"a".into(), Timestamp(1)).unwrap_err(),
+        timer.cancel_for(&"a".into()).unwrap_err(),
+        many.set(Timestamp(1)).unwrap_err(),
+        many.cancel(Timestamp(1)).unwrap_err(),
+    ] {
+        assert_eq!(e.kind(), ErrorKind::Lane);
+        assert!(
+            e.to_string().contains("field `idle` of `P` was used outside a handler"),
+            "{e}"
+        );
+    }
+}
+
+#[test]
+fn i15_a_foreign_write_waits_for_the_end_of_the_epoch_and_the_own_key_does_not() {
+    let mut timer = One::make(seed::<One>(TestStore::new(StoreKind::Timer)));
+    at(&mut timer, 7, "a", |t| {
+        t.set_for(&"a".into(), Timestamp(10)).unwrap();
+        t.set_for(&"b".into(), Timestamp(20)).unwrap();
+        t.cancel_for(&"c".into()).unwrap();
+    });
+    assert_eq!(pending(&timer), [(10, "a".into())]);
+    let writes = timer.take_foreign();
+    assert!(timer.take_foreign().is_empty(), "each write is taken once");
+    let text: Vec<_> = writes
+        .iter()
+        .map(|w| (String::from_utf8(w.key.clone()).unwrap(), w.time, w.tag.number))
+        .collect();
+    assert_eq!(text, [("b".into(), Some(Timestamp(20)), 7), ("c".into(), None, 7)]);
+    assert!(writes.is_sorted_by(|a, b| (&a.tag, a.index) < (&b.tag, b.index)));
+    for w in &writes {
+        timer.apply_foreign(w);
+    }
+    assert_eq!(pending(&timer), [(10, "a".into()), (20, "b".into())]);
+    assert_eq!(frozen(&mut timer).len(), 2);
+}
+
+#[test]
+fn i15_of_several_writes_the_one_later_in_ingest_order_wins() {
+    let mut timer = One::make(seed::<One>(TestStore::new(StoreKind::Timer)));
+    at(&mut timer, 5, "a", |t| t.set(Timestamp(50))).unwrap();
+    timer.apply_foreign(&foreign(4, "a", Some(40)));
+    assert_eq!(pending(&timer), [(50, "a".into())], "the own write is later");
+    timer.apply_foreign(&foreign(6, "a", Some(60)));
+    timer.apply_foreign(&foreign(7, "a", Some(70)));
+    assert_eq!(pending(&timer), [(70, "a".into())], "the last foreign write is later");
+    frozen(&mut timer);
+    timer.apply_foreign(&foreign(1, "a", None));
+    assert_eq!(pending(&timer), [], "own writes of earlier epochs do not count");
+}
+
+#[test]
+fn i15_a_firing_is_not_a_write() {
+    let mut timer = One::make(seed::<One>(TestStore::new(StoreKind::Timer)));
+    at(&mut timer, 1, "a", |t| t.set(Timestamp(10))).unwrap();
+    frozen(&mut timer);
+    assert_eq!(timer.take_first(), Some((Timestamp(10), b"a".to_vec())));
+    timer.apply_foreign(&foreign(1, "a", Some(10)));
+    assert_eq!(
+        pending(&timer),
+        [(10, "a".into())],
+        "set from elsewhere, it is pending again"
+    );
+}
+
+processor!(Session, (String, String) => Keep(String, String), { idle: Timer<String>, alarm: Timers<String> = Wall });
+
+impl Handlers for Session {
+    const ON_TIMER: &'static [&'static str] = &["idle", "alarm"];
+    fn process(&mut self, record: Record<String, String>, _: &mut Context<Self>) -> Result<()> {
+        match record.value.parse::<i64>() {
+            Ok(wall) => self.alarm.set(Timestamp(wall)),
+            Err(_) => self.idle.set(Timestamp(record.timestamp.0 + 10)),
+        }
+    }
+    fn fire(&mut self, field: usize, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        if fired.key == "broken" {
+            return Err(Error::handler("refused"));
+        }
+        cx.forward(format!("{} {}", ["idle", "alarm"][field], fired.time))?;
+        if fired.key == "again" && fired.time.0 < 20 {
+            self.idle.set(Timestamp(fired.time.0 + 3))?;
+        }
+        Ok(())
+    }
+}
+source!(In, "in", String, String, Utf8, Utf8, Lane<Utf8>);
+sink!(Out, "out", String, String, Utf8, Utf8);
+
+fn sessions() -> crate::topology::graph::Graph {
+    let mut t = Topology::new("test");
+    t.source::<In>().process::<Session>().sink::<Out>();
+    t.build().unwrap()
+}
+
+fn shown(lane: &mut OneLane) -> Vec<String> {
+    lane.outputs()
+        .into_iter()
+        .map(|(_, k, v, t)| format!("{k}: {v} @{t}"))
+        .collect()
+}
+
+#[test]
+fn timers_fire_once_in_order_of_time_and_key_up_to_the_watermark() {
+    let mut lane = OneLane::new(sessions());
+    for (k, t) in [("b", 5), ("a", 5), ("c", 1), ("late", 90)] {
+        lane.pipe("in", Some(k.as_bytes()), Some(b"x"), t).unwrap();
+    }
+    lane.advance(10).unwrap();
+    assert_eq!(shown(&mut lane), [] as [&str; 0]);
+    lane.advance(15).unwrap();
+    assert_eq!(shown(&mut lane), ["c: idle 11 @11", "a: idle 15 @15", "b: idle 15 @15"]);
+    lane.advance(20).unwrap();
+    assert_eq!(shown(&mut lane), [] as [&str; 0]);
+}
+
+#[test]
+fn a_timer_that_a_timer_sets_fires_in_the_same_advance_when_it_is_due() {
+    let mut lane = OneLane::new(sessions());
+    lane.pipe("in", Some(b"again"), Some(b"x"), 1).unwrap();
+    lane.advance(100).unwrap();
+    let times = [11, 14, 17, 20].map(|t| format!("again: idle {t} @{t}"));
+    assert_eq!(shown(&mut lane), times);
+}
+
+#[test]
+fn wall_clock_timers_follow_ticks_and_not_the_watermark() {
+    let mut lane = OneLane::new(sessions());
+    lane.pipe("in", Some(b"a"), Some(b"500"), 1).unwrap();
+    lane.advance(10_000).unwrap();
+    lane.tick(499).unwrap();
+    assert_eq!(shown(&mut lane), [] as [&str; 0]);
+    lane.tick(500).unwrap();
+    assert_eq!(shown(&mut lane), ["a: alarm 500 @500"]);
+}
+
+#[test]
+fn i11_pending_timers_of_the_committed_epoch_are_there_after_a_restart() {
+    let mut lane = OneLane::new(sessions());
+    for (k, v, t) in [("a", "x", 1), ("b", "x", 2), ("a", "700", 3), ("fired", "x", 0)] {
+        lane.pipe("in", Some(k.as_bytes()), Some(v.as_bytes()), t).unwrap();
+    }
+    lane.advance(10).unwrap();
+    let rows = lane.freeze();
+    lane.apply(&rows);
+    lane.pipe("in", Some(b"lost"), Some(b"x"), 4).unwrap();
+    shown(&mut lane);
+
+    let mut next = OneLane::with_stores(sessions(), lane.stores.clone());
+    next.advance(1000).unwrap();
+    next.tick(1000).unwrap();
+    assert_eq!(
+        shown(&mut next),
+        ["a: idle 11 @11", "b: idle 12 @12", "a: alarm 700 @700"]
+    );
+    let rows = next.freeze();
+    assert_eq!(
+        rows["idle"].iter().filter(|r| r.value.is_none()).count(),
+        2,
+        "what fired is deleted"
+    );
+}
+
+#[test]
+fn an_error_of_a_timer_handler_names_node_and_timer() {
+    let mut lane = OneLane::new(sessions());
+    lane.pipe("in", Some(b"broken"), Some(b"x"), 0).unwrap();
+    let e = lane.advance(10).unwrap_err();
+    assert_eq!(e.to_string(), "timer idle at 10: Session: refused");
+}
+
+/// What a test does to one `Timer` field.
+#[derive(Clone, Debug)]
+enum Op {
+    Set(u8, i64),
+    Cancel(u8),
+    Fire,
+    Commit,
+    Trim,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (0..6_u8, 0..20_i64).prop_map(|(k, t)| Op::Set(k, t)),
+        1 => (0..6_u8).prop_map(Op::Cancel),
+        2 => Just(Op::Fire),
+        1 => Just(Op::Commit),
+        1 => Just(Op::Trim),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn i15_a_timer_field_is_a_map_from_key_to_time_before_and_after_a_restart(
+        ops in proptest::collection::vec(op(), 1..80),
+    ) {
+        let bytes = TestStore::new(StoreKind::Timer);
+        let mut timer = One::make(seed::<One>(bytes.clone()));
+        let mut model = std::collections::BTreeMap::new();
+        let name = |k: u8| format!("k{k}");
+        for (n, op) in ops.into_iter().enumerate() {
+            match op {
+                Op::Set(k, t) => {
+                    at(&mut timer, n as u64, &name(k), |f| f.set(Timestamp(t))).unwrap();
+                    model.insert(name(k), t);
+                }
+                Op::Cancel(k) => {
+                    at(&mut timer, n as u64, &name(k), Timer::cancel).unwrap();
+                    model.remove(&name(k));
+                }
+                Op::Fire => {
+                    let want = model.iter().map(|(k, t)| (*t, k.clone())).min();
+                    let got = timer.take_first().map(|(t, k)| (t.0, String::from_utf8(k).unwrap()));
+                    prop_assert_eq!(&got, &want);
+                    if let Some((_, k)) = want {
+                        model.remove(&k);
+                    }
+                }
+                Op::Commit => {
+                    let batch = Batch { rows: frozen(&mut timer), ..Batch::default() };
+                    bytes.apply(Generation(0), &batch).unwrap();
+                    timer.applied(Epoch(1));
+                    let mut stored = Vec::new();
+                    bytes.scan(None, None, &mut |k, v| {
+                        stored.push((String::from_utf8(k.to_vec()).unwrap(), i64::from_be_bytes(v.try_into().unwrap())));
+                        true
+                    }).unwrap();
+                    prop_assert_eq!(stored, model.clone().into_iter().collect::<Vec<_>>());
+                }
+                Op::Trim => timer.trim(0),
+            }
+            let mut want: Vec<_> = model.iter().map(|(k, t)| (*t, k.clone())).collect();
+            want.sort();
+            prop_assert_eq!(pending(&timer), want);
+        }
+    }
+}

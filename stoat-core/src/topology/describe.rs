@@ -1,0 +1,157 @@
+//! A graph in words and pictures: Kafka Streams' text form, Mermaid, JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::graph::{Graph, Node, NodeKind};
+use crate::id::{NodeId, SubTopologyId};
+
+impl Graph {
+    fn names(&self, nodes: &[NodeId]) -> String {
+        let names: Vec<&str> = nodes.iter().map(|n| self.nodes[n.0 as usize].name.as_str()).collect();
+        names.join(", ")
+    }
+
+    fn store_names(&self, node: &Node) -> Vec<&str> {
+        node.stores
+            .iter()
+            .map(|s| self.stores[s.0 as usize].name.as_str())
+            .collect()
+    }
+
+    fn in_sub(&self, sub: u32) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(move |n| n.sub == SubTopologyId(sub))
+    }
+
+    fn topic(&self, node: &Node) -> Option<&str> {
+        match node.kind {
+            NodeKind::Source(i) => Some(&self.sources[i as usize].topic),
+            NodeKind::Sink(i) => Some(&self.sinks[i.0 as usize].topic),
+            _ => None,
+        }
+    }
+
+    /// The graph in the form that Kafka Streams' `Topology::describe` prints.
+    pub fn describe(&self) -> String {
+        let mut out = String::from("Topologies:\n");
+        for sub in 0..self.subs {
+            let _ = writeln!(out, "   Sub-topology: {sub}");
+            for n in self.in_sub(sub) {
+                let topic = self.topic(n).unwrap_or_default();
+                let _ = match n.kind {
+                    NodeKind::Source(_) => writeln!(out, "    Source: {} (topics: [{topic}])", n.name),
+                    NodeKind::Sink(_) => writeln!(out, "    Sink: {} (topic: {topic})", n.name),
+                    NodeKind::HandOver => {
+                        let to = n.children.first().map(|c| self.nodes[c.0 as usize].sub);
+                        writeln!(out, "    Hand-over: {} (to: {})", n.name, to.unwrap_or_default())
+                    }
+                    NodeKind::Stateless
+                    | NodeKind::FanOut
+                    | NodeKind::Merge
+                    | NodeKind::Processor
+                    | NodeKind::Aggregate
+                    | NodeKind::ForEach => {
+                        writeln!(
+                            out,
+                            "    Processor: {} (stores: [{}])",
+                            n.name,
+                            self.store_names(n).join(", ")
+                        )
+                    }
+                };
+                if !n.children.is_empty() {
+                    let _ = writeln!(out, "      --> {}", self.names(&n.children));
+                } else if !matches!(n.kind, NodeKind::Sink(_)) {
+                    let _ = writeln!(out, "      --> none");
+                }
+                if !n.parents.is_empty() {
+                    let _ = writeln!(out, "      <-- {}", self.names(&n.parents));
+                }
+            }
+            out.push('\n');
+        }
+        out
+    }
+
+    /// The graph as a Mermaid flowchart, one subgraph per sub-topology.
+    pub fn mermaid(&self) -> String {
+        let mut out = String::from("flowchart TD\n");
+        for sub in 0..self.subs {
+            let _ = writeln!(out, "  subgraph sub{sub}[\"sub-topology {sub}\"]");
+            for n in self.in_sub(sub) {
+                let id = n.id;
+                let name = n.name.replace('"', "#quot;");
+                let topic = self.topic(n).unwrap_or_default();
+                let stores = self.store_names(n);
+                let _ = match n.kind {
+                    NodeKind::Source(_) => writeln!(out, "    n{id}([\"{name}<br/>reads {topic}\"])"),
+                    NodeKind::Sink(_) => writeln!(out, "    n{id}([\"{name}<br/>writes {topic}\"])"),
+                    NodeKind::HandOver => writeln!(out, "    n{id}>\"{name}\"]"),
+                    _ if stores.is_empty() => writeln!(out, "    n{id}[\"{name}\"]"),
+                    _ => writeln!(out, "    n{id}[(\"{name}<br/>{}\")]", stores.join(", ")),
+                };
+            }
+            out.push_str("  end\n");
+        }
+        for n in &self.nodes {
+            for c in &n.children {
+                let arrow = if n.kind == NodeKind::HandOver { "-.->" } else { "-->" };
+                let _ = writeln!(out, "  n{} {arrow} n{c}", n.id);
+            }
+        }
+        out
+    }
+
+    /// The graph as JSON: nodes with their edges, stores and topics.
+    pub fn json(&self) -> Value {
+        let ids = |nodes: &[NodeId]| -> Vec<u32> { nodes.iter().map(|n| n.0).collect() };
+        let nodes: Vec<Value> = self
+            .nodes
+            .iter()
+            .map(|n| {
+                json!({
+                    "id": n.id.0,
+                    "name": n.name,
+                    "kind": n.kind.word(),
+                    "sub_topology": n.sub.0,
+                    "parents": ids(&n.parents),
+                    "children": ids(&n.children),
+                    "stores": self.store_names(n),
+                    "topic": self.topic(n),
+                })
+            })
+            .collect();
+        let stores: Vec<Value> = self
+            .stores
+            .iter()
+            .map(|s| {
+                json!({
+                    "name": s.name,
+                    "kind": s.kind,
+                    "owner": self.nodes[s.owner.0 as usize].name,
+                    "sub_topology": s.sub.0,
+                    "key_codec": s.key_codec,
+                })
+            })
+            .collect();
+        json!({ "name": self.name, "sub_topologies": self.subs, "nodes": nodes, "stores": stores })
+    }
+}
+
+impl NodeKind {
+    /// The kind in one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Source(_) => "source",
+            Self::Stateless => "stateless",
+            Self::FanOut => "fan-out",
+            Self::Merge => "merge",
+            Self::Processor => "processor",
+            Self::Aggregate => "aggregate",
+            Self::HandOver => "hand-over",
+            Self::Sink(_) => "sink",
+            Self::ForEach => "for-each",
+        }
+    }
+}

@@ -1,0 +1,9 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[topology]
+fn pipeline(t: &mut Topology) {
+    let events = t.source::<Events>().fan_out::<2>();
+}
+
+fn main() {}
