@@ -1,6 +1,8 @@
 //! What lanes cost: nanoseconds of CPU per record for a pass-through and for count → re-key → count.
 //!
-//! `cargo run --release -p stoat-bench --bin lane_cost -- [records] [lanes ..]`
+//! `cargo run --release -p stoat-core --no-default-features --example lane_cost -- [records] [lanes ..]`
+
+#![allow(clippy::disallowed_methods, reason = "it measures")]
 
 use std::any::Any;
 use std::sync::Arc;

@@ -5,6 +5,9 @@
 //! larger. Mostly the numbers alone decide, so the merge goes in runs: from the queue with the smallest head up to the
 //! smallest of the others. Control messages lie in every queue; they are one message when all queues have come to it.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::engine::message::{Mark, Position};
-use crate::engine::tag::{Path, Tag};
+use crate::engine::tag::Tag;
 use crate::error::{Error, Result};
 use crate::hash::{lane_hash, lane_of, partition_for};
 use crate::id::{Epoch, Generation, LaneIdx, NodeId, SinkId, StoreId, SubTopologyId};
@@ -130,7 +130,7 @@ fn handle(kind: Kind, at: &At<'_>, what: &What) -> Result<Vec<Effect>> {
         (Kind::Panics, What::Record { value, .. }) => panic!("no {value} today"),
         (Kind::Fails, What::Record { value, .. }) => return Err(Error::handler(format!("no {value} today"))),
         (Kind::Rekey, What::Record { value, time, .. }) => vec![Forward(other(&key, value), value.clone(), *time)],
-        (Kind::Fan, What::Record { value, time, .. }) => (0..1 + hash(&["fan", value]) % 4)
+        (Kind::Fan, What::Record { value, time, .. }) => (0..=hash(&["fan", value]) % 4)
             .map(|i| {
                 let i_text = i.to_string();
                 Forward(other(&i_text, value), mix(&[value, &i_text]), time + i as i64)
@@ -174,10 +174,10 @@ fn handle(kind: Kind, at: &At<'_>, what: &What) -> Result<Vec<Effect>> {
         (Kind::Foreign, What::Record { value, time, side }) => {
             let new = mix(&[&old, value, &side.to_string()]);
             let h = hash(&["f", value]);
-            let to = (h % 4 > 0).then_some(time + (h % 5) as i64);
+            let to = (!h.is_multiple_of(4)).then_some(time + (h % 5) as i64);
             let mut all = vec![Put(Some(new.clone())), TimerFor(other("1", value), to)];
-            if h % 3 == 0 {
-                all.push(Timer((h % 2 == 0).then_some(time + (h % 7) as i64)));
+            if h.is_multiple_of(3) {
+                all.push(Timer(h.is_multiple_of(2).then_some(time + (h % 7) as i64)));
             }
             all.push(Forward(key, new, *time));
             all
@@ -299,29 +299,28 @@ pub(super) fn graph(shape: &Shape) -> Graph {
     for d in shape {
         let mut inputs = Vec::new();
         for (side, parent) in d.parents.iter().enumerate() {
-            let mut from = match by_name.get(parent) {
-                Some(&id) => id,
-                None => {
-                    let n = entries.len() as u32;
-                    let id = add(
-                        &mut g,
-                        parent,
-                        d.sub,
-                        NodeKind::Source(n),
-                        &[],
-                        Arc::new(|b| Ok(Box::new(SourceOp(b.children[0])))),
-                    );
-                    entries.insert(*parent, id);
-                    g.sources.push(SourceDecl {
-                        node: id,
-                        topic: (*parent).into(),
-                        lane_key: LaneKey::Raw,
-                        watermark: WatermarkStrategy::default(),
-                        key_codec: String::new(),
-                        value_codec: String::new(),
-                    });
-                    id
-                }
+            let mut from = if let Some(&id) = by_name.get(parent) {
+                id
+            } else {
+                let n = entries.len() as u32;
+                let id = add(
+                    &mut g,
+                    parent,
+                    d.sub,
+                    NodeKind::Source(n),
+                    &[],
+                    Arc::new(|b| Ok(Box::new(SourceOp(b.children[0])))),
+                );
+                entries.insert(*parent, id);
+                g.sources.push(SourceDecl {
+                    node: id,
+                    topic: (*parent).into(),
+                    lane_key: LaneKey::Raw,
+                    watermark: WatermarkStrategy::default(),
+                    key_codec: String::new(),
+                    value_codec: String::new(),
+                });
+                id
             };
             let sub = g.nodes[from.0 as usize].sub.0;
             if sub != d.sub {
@@ -465,10 +464,12 @@ impl Operator for SinkOp {
     }
 }
 
+type Handed = (Record<Key, Value>, Option<Origin>);
+
 #[derive(Default)]
 struct TestBatch {
     tags: Vec<Tag>,
-    records: Vec<Option<(Record<Key, Value>, Option<Origin>)>>,
+    records: Vec<Option<Handed>>,
 }
 
 impl HandBatch for TestBatch {
@@ -889,7 +890,7 @@ impl ByteStore for TestStore {
 /// What one epoch leaves: outputs in order (partition, key, value, time), rows by store and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
-    pub(super) outputs: Vec<(i32, String, String, i64)>,
+    pub(super) outputs: Vec<(i32, String, Vec<u8>, i64)>,
     pub(super) rows: BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>,
     pub(super) watermarks: Vec<Timestamp>,
 }
@@ -1003,7 +1004,7 @@ impl<'a> Oracle<'a> {
             }
             if node == self.shape.len() - 1 {
                 let partition = partition_for(k.as_bytes(), SINK_PARTITIONS);
-                self.cut.outputs.push((partition, k.clone(), v.clone(), t));
+                self.cut.outputs.push((partition, k.clone(), v.clone().into_bytes(), t));
             }
         }
     }
@@ -1136,13 +1137,4 @@ impl<'a> Oracle<'a> {
         self.cut.watermarks = self.watermarks.iter().map(|w| Timestamp(*w)).collect();
         std::mem::take(&mut self.cut)
     }
-}
-
-/// Any path; for tests of tags alone.
-pub(super) fn path(ordinals: &[u32]) -> Path {
-    let mut p = Path::default();
-    for &o in ordinals {
-        p.descend(o);
-    }
-    p
 }

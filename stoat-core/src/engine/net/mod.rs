@@ -6,6 +6,8 @@ mod fixture;
 #[cfg(test)]
 mod tests;
 mod tokio;
+#[cfg(test)]
+mod typed_tests;
 mod wiring;
 
 pub use deterministic::DeterministicNet;

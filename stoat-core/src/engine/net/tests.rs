@@ -15,28 +15,28 @@ use crate::time::{Timestamp, Watermark};
 use crate::topology::graph::Graph;
 
 /// splitmix64.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ (x >> 31)
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 }
 
 /// What ingest dispatched, in order; numbers count from 1. The same for every number of lanes.
 #[derive(Clone, Debug)]
-enum Event {
+pub(super) enum Event {
     Record {
         topic: usize,
         key: &'static str,
@@ -173,7 +173,7 @@ impl Wake for Bell {
 }
 
 /// A net that a test can wait for.
-trait Driven: LaneNet {
+pub(super) trait Driven: LaneNet {
     /// Lets the lanes work a little.
     fn nudge(&mut self, random: &mut Random);
 
@@ -214,34 +214,34 @@ impl Driven for TokioNet {
         self.notify(Waker::from(bell.clone()));
         let mut rung = bell.rung.lock().unwrap();
         while !*rung {
-            let (guard, wait) = bell
-                .ring
-                .wait_timeout(rung, std::time::Duration::from_secs(60))
-                .unwrap();
+            let (guard, wait) = bell.ring.wait_timeout(rung, std::time::Duration::from_mins(1)).unwrap();
             rung = guard;
             assert!(!wait.timed_out(), "nothing happens any more: deadlock");
         }
     }
 }
 
+/// Number, source, key, value, time.
+type Pending = (u64, usize, &'static str, String, i64);
+
 /// The control side: dispatches an ingest order, collects and applies epochs.
-struct Ingest<'a> {
+pub(super) struct Ingest<'a> {
     graph: &'a Graph,
     counts: Vec<u32>,
     stores: Vec<Arc<dyn ByteStore>>,
     places: Vec<Child>,
-    pending: BTreeMap<LaneId, Vec<(u64, usize, &'static str, String, i64)>>,
+    pending: BTreeMap<LaneId, Vec<Pending>>,
     frozen: BTreeMap<Epoch, Vec<Frozen>>,
     exchanges: BTreeMap<(SubTopologyId, Epoch), Vec<Vec<ForeignTimer>>>,
-    cuts: Vec<Cut>,
-    faults: Vec<(Option<crate::record::Origin>, Error)>,
+    pub(super) cuts: Vec<Cut>,
+    pub(super) faults: Vec<(Option<crate::record::Origin>, Error)>,
     marked: BTreeMap<u64, Vec<(LaneId, bool, Option<Position>)>>,
     random: Random,
     next: u64,
 }
 
 impl<'a> Ingest<'a> {
-    fn new(graph: &'a Graph, counts: &[u32], stores: Vec<Arc<dyn ByteStore>>, seed: u64) -> Self {
+    pub(super) fn new(graph: &'a Graph, counts: &[u32], stores: Vec<Arc<dyn ByteStore>>, seed: u64) -> Self {
         Self {
             graph,
             counts: counts.to_vec(),
@@ -393,8 +393,9 @@ impl<'a> Ingest<'a> {
         for f in frozen {
             assert!(f.outputs.tags.is_sorted(), "a lane's outputs are in ingest order");
             for (tag, r) in f.outputs.tags.iter().zip(f.outputs.batch.iter()) {
-                let text = |b: Option<&[u8]>| String::from_utf8(b.unwrap_or_default().to_vec()).unwrap();
-                tagged.push((tag.clone(), (r.partition, text(r.key), text(r.value), r.timestamp.0)));
+                let key = String::from_utf8(r.key.unwrap_or_default().to_vec()).unwrap();
+                let value = r.value.unwrap_or_default().to_vec();
+                tagged.push((tag.clone(), (r.partition, key, value, r.timestamp.0)));
             }
             for (store, all) in f.stores {
                 for row in all {
@@ -419,7 +420,7 @@ impl<'a> Ingest<'a> {
         }
     }
 
-    fn run(&mut self, net: &mut dyn Driven, events: &[Event]) {
+    pub(super) fn run(&mut self, net: &mut dyn Driven, events: &[Event]) {
         for e in events {
             if self.faults.is_empty() {
                 self.dispatch(net, e);
@@ -432,8 +433,8 @@ impl<'a> Ingest<'a> {
     }
 }
 
-struct Setup {
-    counts: Vec<u32>,
+pub(super) struct Setup {
+    pub(super) counts: Vec<u32>,
     settings: NetSettings,
     watermarks: Vec<Watermark>,
     wall: i64,
@@ -441,7 +442,7 @@ struct Setup {
 }
 
 impl Setup {
-    fn new(g: &Graph, lanes: u32, credit: u32) -> Self {
+    pub(super) fn new(g: &Graph, lanes: u32, credit: u32) -> Self {
         Self {
             counts: vec![lanes; g.subs as usize],
             settings: NetSettings {
@@ -455,7 +456,7 @@ impl Setup {
         }
     }
 
-    fn build(&self, g: &Graph, stores: &[Arc<dyn ByteStore>]) -> Lanes {
+    pub(super) fn build(&self, g: &Graph, stores: &[Arc<dyn ByteStore>]) -> Lanes {
         build_lanes(&NetBuild {
             graph: g,
             lane_counts: &self.counts,
@@ -490,7 +491,7 @@ fn random_shape(random: &mut Random) -> (&'static str, Shape) {
     )
 }
 
-fn compare(what: &str, got: &[Cut], want: &[Cut]) {
+pub(super) fn compare(what: &str, got: &[Cut], want: &[Cut]) {
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         for (j, (go, wo)) in g.outputs.iter().zip(&w.outputs).enumerate() {
             assert_eq!(go, wo, "{what}: epoch {}, output {j}", i + 1);
@@ -546,7 +547,7 @@ fn i06_any_number_of_lanes_gives_what_one_thread_gives() {
     let seeds = std::env::var("STOAT_SEEDS")
         .ok()
         .and_then(|s| s.parse().ok())
-        .unwrap_or(40);
+        .unwrap_or(150);
     for seed in 0..seeds {
         check_seed(seed);
     }

@@ -339,8 +339,13 @@ impl Task {
                 }
             }
         }
-        me.held.store(worker.lane.weigh(), Ordering::Relaxed);
+        let held = worker.lane.weigh();
+        let before = me.held.swap(held, Ordering::Relaxed);
         me.inbox_low.store(worker.lowest(), Ordering::SeqCst);
+        if held < before {
+            // The control side may have waited for the budget of uncommitted bytes.
+            shared.rouse_control();
+        }
     }
 }
 
