@@ -170,7 +170,9 @@ impl App {
 /// A graph in one of the forms of `--describe`.
 fn describe(graph: &Graph, form: &str) -> Result<String> {
     match form {
-        "text" => Ok(format!("{graph:?}")),
+        "text" => Ok(graph.describe()),
+        "mermaid" => Ok(graph.mermaid()),
+        "json" => Ok(format!("{:#}", graph.json())),
         _ => Err(Error::new(ErrorKind::Config, format!("--describe takes text, mermaid or json, not `{form}`"))),
     }
 }
@@ -321,6 +323,7 @@ fn open_stores(config: &Config, state: &std::path::Path, id: &str) -> Result<Box
     }
 }
 
+#[cfg_attr(not(feature = "kafka"), expect(unused_variables, reason = "only Kafka has settings"))]
 fn connect(access: &Access, config: &Config, name: &str) -> Result<Box<dyn Broker>> {
     match access {
         Access::Embedded(broker) => Ok(Box::new(broker.client(ClientConfig::new(name, name)))),

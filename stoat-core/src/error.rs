@@ -52,14 +52,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// Makes an error with a text.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            inner: Box::new(Inner {
-                kind,
-                message: message.into(),
-                context: Vec::new(),
-                source: None,
-            }),
-        }
+        Self { inner: Box::new(Inner { kind, message: message.into(), context: Vec::new(), source: None }) }
     }
 
     /// Makes an error around another one.

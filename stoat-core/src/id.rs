@@ -17,10 +17,7 @@ pub struct TopicPartition {
 impl TopicPartition {
     /// Names a partition.
     pub fn new(topic: impl Into<Arc<str>>, partition: i32) -> Self {
-        Self {
-            topic: topic.into(),
-            partition,
-        }
+        Self { topic: topic.into(), partition }
     }
 }
 

@@ -21,32 +21,17 @@ pub struct Record<K, V> {
 impl<K, V> Record<K, V> {
     /// Makes a record without headers.
     pub fn new(key: K, value: V, timestamp: Timestamp) -> Self {
-        Self {
-            key,
-            value,
-            timestamp,
-            headers: Headers::default(),
-        }
+        Self { key, value, timestamp, headers: Headers::default() }
     }
 
     /// Replaces the value, keeps the rest.
     pub fn with_value<W>(self, value: W) -> Record<K, W> {
-        Record {
-            key: self.key,
-            value,
-            timestamp: self.timestamp,
-            headers: self.headers,
-        }
+        Record { key: self.key, value, timestamp: self.timestamp, headers: self.headers }
     }
 
     /// Replaces the key, keeps the rest.
     pub fn with_key<J>(self, key: J) -> Record<J, V> {
-        Record {
-            key,
-            value: self.value,
-            timestamp: self.timestamp,
-            headers: self.headers,
-        }
+        Record { key, value: self.value, timestamp: self.timestamp, headers: self.headers }
     }
 }
 
@@ -66,19 +51,12 @@ pub struct Header {
 impl Headers {
     /// Appends a header.
     pub fn push(&mut self, name: impl Into<Arc<str>>, value: Option<Vec<u8>>) {
-        self.0.push(Header {
-            name: name.into(),
-            value,
-        });
+        self.0.push(Header { name: name.into(), value });
     }
 
     /// The last value under a name, as Kafka's clients choose it.
     pub fn last(&self, name: &str) -> Option<&[u8]> {
-        self.0
-            .iter()
-            .rev()
-            .find(|h| &*h.name == name)
-            .and_then(|h| h.value.as_deref())
+        self.0.iter().rev().find(|h| &*h.name == name).and_then(|h| h.value.as_deref())
     }
 
     /// All headers in order.
@@ -143,21 +121,14 @@ static NO_HEADERS: Headers = Headers(Vec::new());
 impl RecordBatch {
     /// Makes an empty batch with room for `records` of `bytes` in all.
     pub fn with_capacity(records: usize, bytes: usize) -> Self {
-        Self {
-            data: Vec::with_capacity(bytes),
-            entries: Vec::with_capacity(records),
-            headers: Vec::new(),
-        }
+        Self { data: Vec::with_capacity(bytes), entries: Vec::with_capacity(records), headers: Vec::new() }
     }
 
     fn put(data: &mut Vec<u8>, bytes: Option<&[u8]>) -> Option<Span> {
         bytes.map(|b| {
             let start = u32::try_from(data.len()).expect("a batch stays below 4 GiB: fetches are far smaller");
             data.extend_from_slice(b);
-            Span {
-                start,
-                len: b.len() as u32,
-            }
+            Span { start, len: b.len() as u32 }
         })
     }
 
@@ -170,10 +141,7 @@ impl RecordBatch {
         value: Option<&[u8]>,
         headers: Headers,
     ) {
-        debug_assert!(
-            self.entries.last().is_none_or(|e| e.offset < offset),
-            "offsets rise within a batch"
-        );
+        debug_assert!(self.entries.last().is_none_or(|e| e.offset < offset), "offsets rise within a batch");
         let key = Self::put(&mut self.data, key);
         let value = Self::put(&mut self.data, value);
         let headers = if headers.is_empty() {
@@ -182,13 +150,7 @@ impl RecordBatch {
             self.headers.push(headers);
             self.headers.len() as u32
         };
-        self.entries.push(RawEntry {
-            offset,
-            timestamp,
-            key,
-            value,
-            headers,
-        });
+        self.entries.push(RawEntry { offset, timestamp, key, value, headers });
     }
 
     /// The number of records.
@@ -218,11 +180,7 @@ impl RecordBatch {
             timestamp: e.timestamp,
             key: e.key.map(at),
             value: e.value.map(at),
-            headers: if e.headers == 0 {
-                &NO_HEADERS
-            } else {
-                &self.headers[e.headers as usize - 1]
-            },
+            headers: if e.headers == 0 { &NO_HEADERS } else { &self.headers[e.headers as usize - 1] },
         }
     }
 
@@ -281,12 +239,7 @@ pub struct ProduceBatch {
 impl ProduceBatch {
     /// Makes an empty batch that writes to topics of this table.
     pub fn new(topics: Arc<[Arc<str>]>) -> Self {
-        Self {
-            topics,
-            data: Vec::new(),
-            entries: Vec::new(),
-            headers: Vec::new(),
-        }
+        Self { topics, data: Vec::new(), entries: Vec::new(), headers: Vec::new() }
     }
 
     /// The table of topics.
@@ -312,14 +265,7 @@ impl ProduceBatch {
             self.headers.push(headers);
             self.headers.len() as u32
         };
-        self.entries.push(OutEntry {
-            topic,
-            partition,
-            timestamp,
-            key,
-            value,
-            headers,
-        });
+        self.entries.push(OutEntry { topic, partition, timestamp, key, value, headers });
     }
 
     /// The number of records.
@@ -351,11 +297,7 @@ impl ProduceBatch {
             timestamp: e.timestamp,
             key: e.key.map(at),
             value: e.value.map(at),
-            headers: if e.headers == 0 {
-                &NO_HEADERS
-            } else {
-                &self.headers[e.headers as usize - 1]
-            },
+            headers: if e.headers == 0 { &NO_HEADERS } else { &self.headers[e.headers as usize - 1] },
         }
     }
 

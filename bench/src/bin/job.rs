@@ -46,7 +46,7 @@ fn pass(t: &mut Topology) {
 #[source(topic = "in", key = Vec<u8>, value = Vec<u8>, value_codec = Bytes)]
 struct Keyed;
 
-#[sink(topic = "out", key = Vec<u8>, value = i64, value_codec = Be)]
+#[sink(topic = "out", key = Vec<u8>, value = u64, value_codec = Be)]
 struct Counts;
 
 #[topology]
@@ -59,7 +59,7 @@ fn count(t: &mut Topology) {
 #[source(topic = "in", value = String, value_codec = Utf8)]
 struct Lines;
 
-#[sink(topic = "out", key = String, value = i64, value_codec = Be)]
+#[sink(topic = "out", key = String, value = u64, value_codec = Be)]
 struct WordCounts;
 
 #[topology]

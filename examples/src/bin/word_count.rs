@@ -19,7 +19,7 @@ struct LinesB;
 #[source(topic = "lines-c", value = String, value_codec = Utf8)]
 struct LinesC;
 
-#[sink(topic = "word-counts", key = String, value = i64, value_codec = Be)]
+#[sink(topic = "word-counts", key = String, value = u64, value_codec = Be)]
 struct WordCounts;
 
 fn words(line: &str) -> Vec<String> {
@@ -57,15 +57,15 @@ fn input() -> Vec<InputRecord> {
 }
 
 fn result(client: &mut BlockingClient) -> Result<()> {
-    let mut counts: BTreeMap<String, i64> = BTreeMap::new();
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let updates = client.read_all("word-counts", |_, r| {
         if let (Some(k), Some(Ok(v))) = (r.key, r.value.map(<[u8; 8]>::try_from)) {
-            counts.insert(String::from_utf8_lossy(k).into_owned(), i64::from_be_bytes(v));
+            counts.insert(String::from_utf8_lossy(k).into_owned(), u64::from_be_bytes(v));
         }
     })?;
     let mut rows: Vec<_> = counts.iter().collect();
-    rows.sort_by_key(|(word, n)| (-**n, *word));
-    println!("\n{} different words, {} in all, {updates} updates written", rows.len(), counts.values().sum::<i64>());
+    rows.sort_by_key(|(word, n)| (std::cmp::Reverse(**n), *word));
+    println!("\n{} different words, {} in all, {updates} updates written", rows.len(), counts.values().sum::<u64>());
     for (word, n) in rows.iter().take(15) {
         println!("{n:>8}  {word}");
     }

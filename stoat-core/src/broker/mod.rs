@@ -127,11 +127,7 @@ impl Transaction {
 
     /// All records of `before` in order.
     pub fn places_before(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let all = if self.before_order.is_empty() {
-            self.before.as_slice()
-        } else {
-            &[]
-        };
+        let all = if self.before_order.is_empty() { self.before.as_slice() } else { &[] };
         let rest = all.iter().enumerate();
         self.before_order
             .iter()
@@ -289,10 +285,7 @@ pub struct BrokerError {
 impl BrokerError {
     /// Makes an error.
     pub fn new(kind: BrokerErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-        }
+        Self { kind, message: message.into() }
     }
 }
 

@@ -28,9 +28,7 @@ pub struct CodecError {
 impl CodecError {
     /// Makes an error with a text that says what was wrong with the bytes or the value.
     pub fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-        }
+        Self { message: message.into() }
     }
 }
 
@@ -93,9 +91,7 @@ pub trait Decode<T>: Codec {
     /// # Errors
     /// Unless the type has a place for it ([`Nullable`]).
     fn decode_null() -> Result<T, CodecError> {
-        Err(CodecError::new(
-            "it is null; declare it as `Option<..>` where null is possible",
-        ))
+        Err(CodecError::new("it is null; declare it as `Option<..>` where null is possible"))
     }
 }
 

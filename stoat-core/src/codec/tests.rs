@@ -27,20 +27,7 @@ fn null_is_an_error_unless_the_type_has_a_place_for_it() {
 
 #[test]
 fn bad_bytes_are_errors_that_say_what_was_expected() {
-    assert_eq!(
-        <Be as Decode<i64>>::decode(b"abc").unwrap_err().to_string(),
-        "3 bytes where a big-endian i64 has 8"
-    );
-    assert!(
-        <Utf8 as Decode<String>>::decode(&[0xff])
-            .unwrap_err()
-            .to_string()
-            .contains("not UTF-8")
-    );
-    assert!(
-        <Json as Decode<u8>>::decode(b"{")
-            .unwrap_err()
-            .to_string()
-            .contains("malformed JSON")
-    );
+    assert_eq!(<Be as Decode<i64>>::decode(b"abc").unwrap_err().to_string(), "3 bytes where a big-endian i64 has 8");
+    assert!(<Utf8 as Decode<String>>::decode(&[0xff]).unwrap_err().to_string().contains("not UTF-8"));
+    assert!(<Json as Decode<u8>>::decode(b"{").unwrap_err().to_string().contains("malformed JSON"));
 }

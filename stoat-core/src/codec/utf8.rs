@@ -18,8 +18,6 @@ impl Encode<String> for Utf8 {
 
 impl Decode<String> for Utf8 {
     fn decode(bytes: &[u8]) -> Result<String, CodecError> {
-        std::str::from_utf8(bytes)
-            .map(str::to_owned)
-            .map_err(|e| CodecError::new(format!("not UTF-8: {e}")))
+        std::str::from_utf8(bytes).map(str::to_owned).map_err(|e| CodecError::new(format!("not UTF-8: {e}")))
     }
 }

@@ -236,6 +236,12 @@ impl Lane {
         self.trim_at = self.cache_budget.max(clean + self.cache_budget / 8);
     }
 
+    /// Visits all fields.
+    #[cfg(test)]
+    pub(crate) fn each(&mut self, mut visit: impl FnMut(&mut dyn Field)) {
+        each_field(&mut self.nodes, &self.stateful, |_, f| visit(f));
+    }
+
     /// Runs operators. A panic of user code becomes an error; the lane must not be used after any failure.
     fn guarded<T>(
         &mut self,

@@ -34,7 +34,6 @@ fn counts(t: &mut Topology) {
     counted.to_stream().sink::<CountsOut>();
 }
 
-#[cfg(any())]
 /// Closes what was open 20 ms after the last record of a key.
 #[processor(input = (String, String), output = String)]
 struct Close {
@@ -44,7 +43,6 @@ struct Close {
     idle: Timer,
 }
 
-#[cfg(any())]
 #[handlers]
 impl Close {
     #[process]
@@ -63,7 +61,6 @@ impl Close {
     }
 }
 
-#[cfg(any())]
 fn closes(t: &mut Topology) {
     let records = t.source::<In>();
     let closed = records.process::<Close>();
@@ -255,7 +252,6 @@ fn i03_i09_counts_are_exact_under_crashes_lost_answers_and_other_lane_counts() {
     }
 }
 
-#[cfg(any())]
 #[test]
 fn i11_i15_timers_close_each_session_once_under_crashes() {
     let graph = graph_of(closes).unwrap();

@@ -443,7 +443,21 @@ struct Progress {
     position: NextOffset,
     /// When the rows of this partition were last those of the log's end.
     at_end: Timestamp,
+    /// The log's end as it was last known, and when it was that.
+    known_end: (NextOffset, Timestamp),
     caught_up: bool,
+}
+
+impl Progress {
+    /// Takes note that the rows are those of `position`.
+    fn reach(&mut self, position: NextOffset) {
+        let (end, since) = self.known_end;
+        self.position = position;
+        self.caught_up = position >= end;
+        if self.caught_up {
+            self.at_end = since.max(self.at_end);
+        }
+    }
 }
 
 impl Replay {
@@ -461,25 +475,23 @@ impl Replay {
         let at_end = kept.map_or(now, |s| s.time.min(now));
         let partitions = found.bounds.iter().map(|(&p, b)| {
             let position = kept.and_then(|s| s.offsets.get(&p).copied()).unwrap_or(b.start);
-            (
-                p,
-                Progress {
-                    position,
-                    at_end,
-                    caught_up: false,
-                },
-            )
+            let mut progress = Progress {
+                position,
+                at_end,
+                known_end: (b.end, now),
+                caught_up: false,
+            };
+            progress.reach(position);
+            (p, progress)
         });
-        let mut replay = Self {
+        Self {
             kind,
             topic: topic.into(),
             topic_id: found.topic_id.clone(),
             placement,
             epoch: kept.map_or(Epoch::default(), |s| s.epoch),
             partitions: partitions.collect(),
-        };
-        replay.renew(&found.bounds, now);
-        replay
+        }
     }
 
     /// Compares with the log's bounds as of `now`: a partition at its end is as fresh as now. A standby does so at the
@@ -487,10 +499,8 @@ impl Replay {
     pub fn renew(&mut self, bounds: &BTreeMap<i32, Bounds>, now: Timestamp) {
         for (partition, progress) in &mut self.partitions {
             if let Some(bounds) = bounds.get(partition) {
-                progress.caught_up = progress.position >= bounds.end;
-                if progress.caught_up {
-                    progress.at_end = now.max(progress.at_end);
-                }
+                progress.known_end = (bounds.end, now);
+                progress.reach(progress.position);
             }
         }
     }
@@ -519,17 +529,17 @@ impl Replay {
             ));
         };
         let rows = rows(self.kind, partition, self.placement, &fetched.batch)?;
-        progress.position = fetched.position;
-        progress.caught_up = fetched.caught_up;
         if fetched.caught_up {
-            progress.at_end = now.max(progress.at_end);
+            progress.known_end = (fetched.position, now);
         }
+        progress.reach(fetched.position);
         let mut stamp = self.stamp();
         stamp.offsets.retain(|p, _| *p == partition.partition);
         Ok(Batch { rows, stamp })
     }
 
-    /// Whether every partition has been read to its end (and, for a standby, still is, as far as is known).
+    /// Whether every partition has been read to its end, as far as the end is known: as of the beginning, the last
+    /// [`Replay::renew`] or the last [`Fetched::caught_up`].
     pub fn is_caught_up(&self) -> bool {
         self.partitions.values().all(|p| p.caught_up)
     }

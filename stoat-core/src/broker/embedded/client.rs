@@ -30,11 +30,7 @@ impl ClientConfig {
 impl Default for ClientConfig {
     /// A plain reader and writer.
     fn default() -> Self {
-        Self {
-            transactional_id: None,
-            group_id: None,
-            transaction_timeout: Duration::from_secs(60),
-        }
+        Self { transactional_id: None, group_id: None, transaction_timeout: Duration::from_mins(1) }
     }
 }
 
@@ -59,11 +55,7 @@ impl Mailbox {
     pub(super) fn deliver(&self, events: impl IntoIterator<Item = Event>) {
         let mut inner = self.lock();
         inner.events.extend(events);
-        let waker = if inner.events.is_empty() {
-            None
-        } else {
-            inner.waker.take()
-        };
+        let waker = if inner.events.is_empty() { None } else { inner.waker.take() };
         drop(inner);
         if let Some(waker) = waker {
             waker.wake();
@@ -84,11 +76,7 @@ impl EmbeddedClient {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let mailbox = Arc::new(Mailbox::default());
         // If the thread has ended, each command tells.
-        let _ = shared.sender.send(Message::Connect {
-            id,
-            mailbox: Arc::clone(&mailbox),
-            config,
-        });
+        let _ = shared.sender.send(Message::Connect { id, mailbox: Arc::clone(&mailbox), config });
         Self { id, mailbox, shared }
     }
 }
@@ -101,16 +89,7 @@ impl Drop for EmbeddedClient {
 
 impl Broker for EmbeddedClient {
     fn submit(&mut self, op: OpId, command: Command) {
-        if self
-            .shared
-            .sender
-            .send(Message::Command {
-                id: self.id,
-                op,
-                command,
-            })
-            .is_err()
-        {
+        if self.shared.sender.send(Message::Command { id: self.id, op, command }).is_err() {
             let message = "the embedded broker's thread has ended after a failure; open it anew";
             let result = Err(BrokerError::new(BrokerErrorKind::Fatal, message));
             self.mailbox.deliver([Event::Done { op, result }]);

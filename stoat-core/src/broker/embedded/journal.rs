@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::format::{
     self, Bad, ENTRY_HEADER, ENTRY_MAGIC, FILE_HEADER, FileHeader, VERSION, check_file_header, file_header, unframe,
 };
+use crate::broker::BrokerErrorKind;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A file in memory: its number in this process, never used twice.
@@ -45,10 +46,7 @@ impl Bytes {
     pub(super) fn share(&self) -> io::Result<Self> {
         Ok(match self {
             // Opened anew: a cloned handle would share the read position.
-            Self::Disk { path, .. } => Self::Disk {
-                file: File::open(path)?,
-                path: path.clone(),
-            },
+            Self::Disk { path, .. } => Self::Disk { file: File::open(path)?, path: path.clone() },
             Self::Memory(all) => Self::Memory(Arc::clone(all)),
         })
     }
@@ -99,8 +97,7 @@ pub(super) struct JournalFile {
 /// A failed append; nothing of it is visible.
 #[derive(Debug)]
 pub(super) struct AppendError {
-    /// The disk is full: it may work later.
-    pub(super) full: bool,
+    pub(super) kind: BrokerErrorKind,
     pub(super) message: String,
 }
 
@@ -122,6 +119,8 @@ pub(super) struct Journal {
     _lock: Option<File>,
     #[cfg(test)]
     pub(super) disk_limit: Option<Arc<std::sync::atomic::AtomicU64>>,
+    #[cfg(test)]
+    pub(super) syncs: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
 
 fn state(dir: &Path, what: &str, e: io::Error) -> Error {
@@ -139,11 +138,7 @@ fn state(dir: &Path, what: &str, e: io::Error) -> Error {
 
 /// Makes the directory's entries durable.
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    if cfg!(unix) {
-        File::open(dir)?.sync_all()
-    } else {
-        Ok(())
-    }
+    if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }
 
 fn lock(dir: &Path) -> Result<File> {
@@ -160,11 +155,7 @@ fn lock(dir: &Path) -> Result<File> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let who = fs::read_to_string(&owner).unwrap_or_default();
-            let who = if who.trim().is_empty() {
-                "another process".to_owned()
-            } else {
-                who.trim().to_owned()
-            };
+            let who = if who.trim().is_empty() { "another process".to_owned() } else { who.trim().to_owned() };
             return Err(Error::new(
                 ErrorKind::Fenced,
                 format!(
@@ -175,10 +166,7 @@ fn lock(dir: &Path) -> Result<File> {
         }
         Err(TryLockError::Error(e)) => return Err(state(dir, "lock its directory", e)),
     }
-    let program = std::env::args_os()
-        .next()
-        .map(|p| p.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let program = std::env::args_os().next().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
     fs::write(&owner, format!("process {} ({program})\n", std::process::id()))
         .map_err(|e| state(dir, "write the owner's name", e))?;
     Ok(file)
@@ -214,6 +202,8 @@ impl Journal {
             _lock: lock,
             #[cfg(test)]
             disk_limit: None,
+            #[cfg(test)]
+            syncs: None,
         };
         let Some(dir) = dir else {
             journal.create(0).expect("memory does not fail");
@@ -288,25 +278,14 @@ impl Journal {
             file.sync_all().map_err(cut)?;
             self.synced = at as u64;
         }
-        self.files.insert(
-            id,
-            JournalFile {
-                name,
-                len: at as u64,
-                bytes: Bytes::Disk { file, path },
-            },
-        );
+        self.files.insert(id, JournalFile { name, len: at as u64, bytes: Bytes::Disk { file, path } });
         self.order.push(id);
         Ok(())
     }
 
     /// Makes the file numbered `number` and appends to it from now on.
     fn create(&mut self, number: u64) -> io::Result<()> {
-        let name = Name {
-            first: number,
-            last: number,
-            generation: 0,
-        };
+        let name = Name { first: number, last: number, generation: 0 };
         let bytes = match &self.dir {
             None => Bytes::Memory(Arc::new(file_header().to_vec())),
             Some(dir) => {
@@ -326,14 +305,7 @@ impl Journal {
         };
         let id = self.next_id;
         self.next_id += 1;
-        self.files.insert(
-            id,
-            JournalFile {
-                name,
-                len: FILE_HEADER as u64,
-                bytes,
-            },
-        );
+        self.files.insert(id, JournalFile { name, len: FILE_HEADER as u64, bytes });
         self.order.push(id);
         self.synced = FILE_HEADER as u64;
         Ok(())
@@ -375,14 +347,11 @@ impl Journal {
         let at = self.active_file().len;
         let synced = if self.never_synced { at } else { self.synced };
         format::finish_entry(entry, synced).map_err(|bad| AppendError {
-            full: false,
+            kind: BrokerErrorKind::Abort,
             message: format!("a transaction is {bad}: commit more often"),
         })?;
         #[cfg(test)]
-        let limit = self
-            .disk_limit
-            .as_ref()
-            .map(|l| l.load(std::sync::atomic::Ordering::SeqCst));
+        let limit = self.disk_limit.as_ref().map(|l| l.load(std::sync::atomic::Ordering::SeqCst));
         let active = self.active_file();
         let wrote = match &mut active.bytes {
             Bytes::Memory(all) => {
@@ -403,11 +372,7 @@ impl Journal {
         };
         if let Err(e) = wrote {
             let full = matches!(e.kind(), Io::StorageFull | Io::QuotaExceeded);
-            let advice = if full {
-                "make room on its disk; it is tried again"
-            } else {
-                "check the disk"
-            };
+            let advice = if full { "make room on its disk; it is tried again" } else { "check the disk" };
             let message = format!(
                 "the embedded broker cannot append {} bytes to {}: {e} ({advice})",
                 entry.len(),
@@ -416,7 +381,8 @@ impl Journal {
             self.torn = true;
             // When it fails here, it is tried again before the next append.
             let _ = self.cut_torn();
-            return Err(AppendError { full, message });
+            let kind = if full { BrokerErrorKind::Retriable } else { BrokerErrorKind::Fatal };
+            return Err(AppendError { kind, message });
         }
         active.len += entry.len() as u64;
         Ok((self.active(), at + ENTRY_HEADER as u64))
@@ -429,11 +395,8 @@ impl Journal {
         let active = self.active_file();
         if let Bytes::Disk { file, path } = &active.bytes {
             file.set_len(active.len).map_err(|e| AppendError {
-                full: false,
-                message: format!(
-                    "the embedded broker cannot cut a torn append off `{}`: {e}",
-                    path.display()
-                ),
+                kind: BrokerErrorKind::Fatal,
+                message: format!("the embedded broker cannot cut a torn append off `{}`: {e}", path.display()),
             })?;
         }
         self.torn = false;
@@ -454,6 +417,10 @@ impl Journal {
         if let Bytes::Disk { file, .. } = &active.bytes {
             file.sync_data()?;
         }
+        #[cfg(test)]
+        if let Some(syncs) = &self.syncs {
+            syncs.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
         self.synced = len;
         Ok(())
     }
@@ -467,10 +434,7 @@ impl Journal {
     pub(super) fn read(&self, id: FileId, at: u64, buf: &mut [u8]) -> Result<(), String> {
         let file = self.files.get(&id).ok_or("a file of the journal is not open")?;
         file.bytes.read(at, buf).map_err(|e| {
-            format!(
-                "the embedded broker cannot read {}, byte {at}: {e}; check the disk",
-                file.bytes.describe()
-            )
+            format!("the embedded broker cannot read {}, byte {at}: {e}; check the disk", file.bytes.describe())
         })
     }
 
@@ -478,21 +442,12 @@ impl Journal {
     pub(super) fn replace(&mut self, old: &[FileId], new: JournalFile) -> FileId {
         let id = self.next_id;
         self.next_id += 1;
-        let at = self
-            .order
-            .iter()
-            .position(|f| *f == old[0])
-            .expect("rewritten files are known until they are replaced");
+        let at =
+            self.order.iter().position(|f| *f == old[0]).expect("rewritten files are known until they are replaced");
         self.order.splice(at..at + old.len(), [id]);
         self.files.insert(id, new);
         for file in old {
-            let Some(JournalFile {
-                bytes: Bytes::Disk { file, path },
-                ..
-            }) = self.files.remove(file)
-            else {
-                continue;
-            };
+            let Some(JournalFile { bytes: Bytes::Disk { file, path }, .. }) = self.files.remove(file) else { continue };
             drop(file);
             // If it stays, the next open removes it: the new one covers it.
             if let Err(e) = fs::remove_file(&path) {
@@ -516,11 +471,7 @@ fn tidy(dir: &Path) -> Result<Vec<Name>> {
             names.push(parsed);
         }
     }
-    let superseded: Vec<Name> = names
-        .iter()
-        .filter(|n| names.iter().any(|other| other.covers(**n)))
-        .copied()
-        .collect();
+    let superseded: Vec<Name> = names.iter().filter(|n| names.iter().any(|other| other.covers(**n))).copied().collect();
     for name in &superseded {
         fs::remove_file(dir.join(name.file_name())).map_err(|e| state(dir, "remove a rewritten file", e))?;
     }
@@ -546,10 +497,7 @@ fn tidy(dir: &Path) -> Result<Vec<Name>> {
 /// Looks for whole entries from `from` on; the largest `synced` that one of them tells.
 fn valid_behind(all: &[u8], mut from: usize) -> Option<u64> {
     let mut found = None;
-    while let Some(at) = all
-        .get(from..)
-        .and_then(|rest| rest.windows(4).position(|w| w == ENTRY_MAGIC))
-    {
+    while let Some(at) = all.get(from..).and_then(|rest| rest.windows(4).position(|w| w == ENTRY_MAGIC)) {
         let at = from + at;
         from = match unframe(&all[at..]) {
             Some(entry) => {

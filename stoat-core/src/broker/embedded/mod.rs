@@ -13,6 +13,7 @@
 //! offsets); time-based retention counts from the later of a record's timestamp and its commit, so that old
 //! timestamps do not make a new record vanish.
 
+mod clean;
 mod client;
 mod format;
 mod journal;
@@ -61,29 +62,32 @@ pub struct EmbeddedConfig {
     pub now: WallClock,
     /// The size of a journal file in bytes, default 32 MiB; a transaction that is larger makes a larger file.
     pub file_bytes: u64,
+    /// So many bytes of each entry reach the disk, then it is full.
+    #[cfg(test)]
+    disk_limit: Option<Arc<std::sync::atomic::AtomicU64>>,
+    /// Counts the syncs.
+    #[cfg(test)]
+    syncs: Option<Arc<std::sync::atomic::AtomicU64>>,
 }
 
 impl EmbeddedConfig {
     /// A durable broker in a directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            dir: Some(dir.into()),
-            ..Self::memory()
-        }
+        Self { dir: Some(dir.into()), ..Self::memory() }
     }
 
     /// A broker in memory: it is gone with its last handle.
     pub fn memory() -> Self {
-        let now = || {
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |d| d.as_millis() as i64)
-        };
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
         Self {
             dir: None,
             fsync: Fsync::default(),
             now: Arc::new(now),
             file_bytes: 32 << 20,
+            #[cfg(test)]
+            disk_limit: None,
+            #[cfg(test)]
+            syncs: None,
         }
     }
 }
@@ -145,24 +149,22 @@ impl EmbeddedBroker {
     pub fn open(config: EmbeddedConfig) -> Result<Self> {
         let mut state = State::default();
         let never_synced = config.fsync == Fsync::Off;
-        let journal = Journal::open(
-            config.dir.clone(),
-            config.file_bytes,
-            never_synced,
-            &mut |file, at, body| state.apply(file, at, body),
-        )?;
+        #[cfg_attr(not(test), expect(unused_mut, reason = "tests limit the disk"))]
+        let mut journal = Journal::open(config.dir.clone(), config.file_bytes, never_synced, &mut |file, at, body| {
+            state.apply(file, at, body)
+        })?;
+        #[cfg(test)]
+        {
+            journal.disk_limit.clone_from(&config.disk_limit);
+            journal.syncs.clone_from(&config.syncs);
+        }
         let (sender, receiver) = mpsc::channel();
         let server = Server::new(config, journal, state, sender.clone());
         let thread = thread::Builder::new()
             .name("stoat-embedded".to_owned())
             .spawn(move || server.run(&receiver))
             .map_err(|e| Error::with_source(ErrorKind::State, "cannot start the embedded broker's thread", e))?;
-        Ok(Self {
-            shared: Arc::new(Shared {
-                sender,
-                thread: Mutex::new(Some(thread)),
-            }),
-        })
+        Ok(Self { shared: Arc::new(Shared { sender, thread: Mutex::new(Some(thread)) }) })
     }
 
     /// A connection for one application or one plain reader or writer.
@@ -177,13 +179,7 @@ impl EmbeddedBroker {
     /// [`ErrorKind::Topic`]: there is none of this name. [`ErrorKind::State`]: the journal cannot be written.
     pub fn delete_topic(&self, name: &str) -> Result<()> {
         let (reply, answer) = mpsc::sync_channel(1);
-        self.ask(
-            Message::DeleteTopic {
-                name: name.into(),
-                reply,
-            },
-            &answer,
-        )?
+        self.ask(Message::DeleteTopic { name: name.into(), reply }, &answer)?
     }
 
     /// Applies retention and compaction now, as far as there is something to gain, and waits until that is done.
@@ -197,12 +193,8 @@ impl EmbeddedBroker {
     }
 
     fn ask<T>(&self, message: Message, answer: &mpsc::Receiver<T>) -> Result<T> {
-        let gone = || {
-            Error::new(
-                ErrorKind::State,
-                "the embedded broker's thread has ended after a failure; open it anew",
-            )
-        };
+        let gone =
+            || Error::new(ErrorKind::State, "the embedded broker's thread has ended after a failure; open it anew");
         self.shared.sender.send(message).map_err(|_| gone())?;
         answer.recv().map_err(|_| gone())
     }

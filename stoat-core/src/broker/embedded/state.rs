@@ -130,6 +130,8 @@ pub(super) struct Usage {
     pub(super) clean: u64,
     /// Of compacted topics, no compaction went over them.
     pub(super) dirty: u64,
+    /// The number of pieces that memory has to know.
+    pub(super) chunks: u64,
 }
 
 /// All of it.
@@ -270,6 +272,7 @@ impl State {
             (true, false) => usage.dirty += u64::from(place.len),
             (false, _) => {}
         }
+        usage.chunks += 1;
         p.chunks.push_back(place);
         p.bytes += u64::from(place.len);
         p.end = p.end.max(head.next);
@@ -324,6 +327,7 @@ impl State {
                     }
                     live
                 });
+                usage.chunks += new.len() as u64;
                 for (place, clean) in new.iter().filter(|_| topic.settings.compact) {
                     *(if *clean { &mut usage.clean } else { &mut usage.dirty }) += u64::from(place.len);
                 }

@@ -11,7 +11,10 @@ use super::consumer::Table;
 use super::error::{Code, broker_error, kind};
 use super::ffi::{Client, TopicFacts};
 use super::link::Link;
-use crate::broker::{BrokerError, BrokerErrorKind as Kind, Command, GroupInfo, NewTopic, OpId, Reply, TopicInfo};
+use crate::broker::{
+    Bounds, BrokerError, BrokerErrorKind as Kind, Command, GroupInfo, NewTopic, OpId, Reply, TopicInfo,
+};
+use crate::id::TopicPartition;
 
 /// A question.
 pub(super) struct Job {
@@ -32,12 +35,7 @@ const BEAT: Duration = Duration::from_secs(1);
 
 pub(super) fn run(config: &KafkaConfig, link: &Link, table: &Table, client: Arc<Client>, jobs: &Receiver<Job>) {
     let queue = client.main_queue();
-    let mut admin = Admin {
-        config,
-        link,
-        client,
-        watch: Watch::default(),
-    };
+    let mut admin = Admin { config, link, client, watch: Watch::default() };
     let mut next_round = Instant::now() + ROUND;
     loop {
         let job = jobs.recv_timeout(BEAT);
@@ -84,9 +82,9 @@ type Asked<T> = Result<T, (Code, String)>;
 impl Admin<'_> {
     fn carry_out(&self, ask: Command) -> Result<Reply, BrokerError> {
         match ask {
-            Command::Describe { topics } => self
-                .ask("topics cannot be looked up", |t| self.describe(&topics, t))
-                .map(Reply::Topics),
+            Command::Describe { topics } => {
+                self.ask("topics cannot be looked up", |t| self.describe(&topics, t)).map(Reply::Topics)
+            }
             Command::ListTopics => self
                 .ask("topics cannot be listed", |t| {
                     self.client.topic_names(true, t.min(BEAT)).map_err(|f| (f.code, f.text))
@@ -96,9 +94,9 @@ impl Admin<'_> {
                     Reply::Names(names)
                 }),
             Command::CreateTopics { topics } => self.create(&topics).map(|()| Reply::Done),
-            Command::Bounds { partitions } => self
-                .ask("log bounds cannot be looked up", |t| self.client.bounds(&partitions, t))
-                .map(Reply::Bounds),
+            Command::Bounds { partitions } => {
+                self.ask("log bounds cannot be looked up", |t| self.bounds(&partitions, t)).map(Reply::Bounds)
+            }
             Command::Group { partitions } => {
                 let group = &self.config.group_id;
                 let what = format!("the consumer group `{group}` cannot be looked up");
@@ -172,6 +170,29 @@ impl Admin<'_> {
                 })
             })
             .collect())
+    }
+
+    fn bounds(&self, partitions: &[TopicPartition], timeout: Duration) -> Asked<Vec<Bounds>> {
+        match self.client.bounds(partitions, timeout) {
+            // It says so of a partition without a leader, too, and of one that is not there.
+            Err((Code::NOT_FOUND, text)) => {
+                let mut names: Vec<&str> = partitions.iter().map(|p| &*p.topic).collect();
+                names.sort_unstable();
+                names.dedup();
+                for facts in self.client.describe_topics(&names, timeout)? {
+                    if let Some((code, text)) = facts.error {
+                        return Err((code, format!("topic `{}`: {text}", facts.name)));
+                    }
+                    if let Some(p) =
+                        partitions.iter().find(|p| *p.topic == *facts.name && p.partition >= facts.partitions)
+                    {
+                        return Err((Code::UNKNOWN_PARTITION, format!("there is no partition {p}")));
+                    }
+                }
+                Err((Code::LEADER_NOT_AVAILABLE, text))
+            }
+            other => other,
+        }
     }
 
     fn create(&self, topics: &[NewTopic]) -> Result<(), BrokerError> {
@@ -262,10 +283,8 @@ impl Watch {
                         known.clone_from(&f.id);
                         table.fail(topic, 0, &BrokerError::new(Kind::UnknownTopic, text));
                     } else if *highest >= f.partitions {
-                        let text = format!(
-                            "topic `{topic}` has {} partitions, number {highest} is not one",
-                            f.partitions
-                        );
+                        let text =
+                            format!("topic `{topic}` has {} partitions, number {highest} is not one", f.partitions);
                         table.fail(topic, f.partitions, &BrokerError::new(Kind::UnknownTopic, text));
                     }
                 }

@@ -104,9 +104,7 @@ impl KafkaConfig {
                     ));
                 }
                 Err(Setting::Invalid) => {
-                    return config(format!(
-                        "client setting `{key}` has a value that the Kafka client does not allow"
-                    ));
+                    return config(format!("client setting `{key}` has a value that the Kafka client does not allow"));
                 }
             }
             if FORCED.contains(&key.as_str()) {
@@ -125,26 +123,14 @@ impl KafkaConfig {
         let owned = |(k, v): &(&str, String)| ((*k).to_owned(), v.clone());
         let mut all: Settings = vec![
             ("bootstrap.servers".into(), self.bootstrap.clone()),
-            // A record's size is the topic's affair: the client must not be the one that refuses it.
-            ("message.max.bytes".into(), "100000000".into()),
-            // Between two transactions the coordinator says "still busy" for some milliseconds; the default waits 100.
-            ("retry.backoff.ms".into(), "2".into()),
-            ("retry.backoff.max.ms".into(), "100".into()),
             ("reconnect.backoff.ms".into(), "50".into()),
             ("reconnect.backoff.max.ms".into(), "1000".into()),
             ("topic.metadata.refresh.interval.ms".into(), "10000".into()),
-            // It follows retry.backoff.ms otherwise, which is far too often for asking who leads.
-            ("topic.metadata.refresh.fast.interval.ms".into(), "50".into()),
             ("statistics.interval.ms".into(), "0".into()),
             ("enable.metrics.push".into(), "false".into()),
         ];
         all.extend(ours.iter().map(owned));
-        all.extend(
-            self.client
-                .iter()
-                .filter(|(k, _)| !FORCED.contains(&k.as_str()))
-                .cloned(),
-        );
+        all.extend(self.client.iter().filter(|(k, _)| !FORCED.contains(&k.as_str())).cloned());
         all.extend(forced.iter().map(owned));
         all
     }
@@ -157,14 +143,19 @@ impl KafkaConfig {
     fn producer(&self, batch_size: usize, forced: &[(&str, String)]) -> Settings {
         let share = self.share();
         let ours = [
+            // A record's size is the topic's affair: the client must not be the one that refuses it.
+            ("message.max.bytes", "100000000".to_owned()),
             ("linger.ms", "2".to_owned()),
+            // Between two transactions the coordinator is busy with the markers for some milliseconds and says so; by
+            // default the client then sleeps 100 ms, and twice as long each time.
+            ("retry.backoff.ms", "2".to_owned()),
+            ("retry.backoff.max.ms", "8".to_owned()),
+            // It follows retry.backoff.ms otherwise, which is far too often for asking who leads.
+            ("topic.metadata.refresh.fast.interval.ms", "50".to_owned()),
             ("batch.size", batch_size.to_string()),
             // Bytes are bounded, and the bookkeeping that librdkafka does not count as well.
             ("queue.buffering.max.kbytes", (share / 2 / 1024).max(64).to_string()),
-            (
-                "queue.buffering.max.messages",
-                (share / 2 / MESSAGE_OVERHEAD).max(1000).to_string(),
-            ),
+            ("queue.buffering.max.messages", (share / 2 / MESSAGE_OVERHEAD).max(1000).to_string()),
         ];
         let mut all = vec![
             ("enable.idempotence", "true".to_owned()),
@@ -182,20 +173,14 @@ impl KafkaConfig {
             batch_size,
             &[
                 ("transactional.id", self.transactional_id.clone()),
-                (
-                    "transaction.timeout.ms",
-                    self.transaction_timeout.as_millis().to_string(),
-                ),
+                ("transaction.timeout.ms", self.transaction_timeout.as_millis().to_string()),
             ],
         )
     }
 
     /// For the producer of records outside transactions.
     pub(super) fn plain(&self, batch_size: usize) -> Settings {
-        self.producer(
-            batch_size,
-            &[("message.timeout.ms", self.transaction_timeout.as_millis().to_string())],
-        )
+        self.producer(batch_size, &[("message.timeout.ms", self.transaction_timeout.as_millis().to_string())])
     }
 
     /// For the consumer of up to `partitions` partitions, each with a queue of its own.
@@ -208,12 +193,11 @@ impl KafkaConfig {
         self.build(
             &[
                 ("queued.max.messages.kbytes", (queued / 1024).max(1).to_string()),
-                (
-                    "queued.min.messages",
-                    (each / 2 / MESSAGE_OVERHEAD).clamp(32, 100_000).to_string(),
-                ),
+                ("queued.min.messages", (each / 2 / MESSAGE_OVERHEAD).clamp(32, 100_000).to_string()),
                 ("fetch.message.max.bytes", fetch.to_string()),
                 ("fetch.max.bytes", answer.to_string()),
+                // Of no meaning for reading, but it must not be above the line before.
+                ("message.max.bytes", answer.min(1_000_000).to_string()),
                 ("receive.message.max.bytes", (answer + (100 << 20)).to_string()),
                 // How long a partition whose queue was full is left alone; the default is a whole second.
                 ("fetch.queue.backoff.ms", "5".into()),

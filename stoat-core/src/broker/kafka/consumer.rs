@@ -107,10 +107,7 @@ impl Table {
             }
         }
         for partition in failed {
-            self.link.push(Event::Failed {
-                partition,
-                error: error.clone(),
-            });
+            self.link.push(Event::Failed { partition, error: error.clone() });
         }
     }
 }
@@ -136,31 +133,13 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn start(config: &Arc<KafkaConfig>, link: &Arc<Link>) -> Result<(Self, JoinHandle<()>)> {
-        let table = Arc::new(Table {
-            state: Mutex::default(),
-            link: Arc::clone(link),
-            fresh: AtomicBool::new(false),
-        });
+        let table = Arc::new(Table { state: Mutex::default(), link: Arc::clone(link), fresh: AtomicBool::new(false) });
         let (jobs, inbox) = mpsc::channel();
         let thread = spawn("stoat-reader", {
             let (config, table) = (Arc::clone(config), Arc::clone(&table));
-            move || {
-                Consumers {
-                    config,
-                    table,
-                    consumer: None,
-                }
-                .run(&inbox)
-            }
+            move || Consumers { config, table, consumer: None }.run(&inbox)
         })?;
-        Ok((
-            Self {
-                table,
-                jobs: Some(jobs),
-                scratch: Scratch::default(),
-            },
-            thread,
-        ))
+        Ok((Self { table, jobs: Some(jobs), scratch: Scratch::default() }, thread))
     }
 
     pub(super) fn table(&self) -> Arc<Table> {
@@ -294,19 +273,11 @@ impl Entry {
         self.position = position;
         if !batch.is_empty() || caught_up {
             self.signal.wanted.store(false, Ordering::SeqCst);
-            out.push(Event::Fetched(Fetched {
-                partition: partition.clone(),
-                batch,
-                position,
-                caught_up,
-            }));
+            out.push(Event::Fetched(Fetched { partition: partition.clone(), batch, position, caught_up }));
         }
         if let Some(error) = error {
             self.fail();
-            out.push(Event::Failed {
-                partition: partition.clone(),
-                error,
-            });
+            out.push(Event::Failed { partition: partition.clone(), error });
         }
     }
 }
@@ -387,10 +358,7 @@ impl Consumers {
         {
             let what = format!("{partition} cannot be closed");
             let one = [(partition.clone(), 0)];
-            return consumer
-                .client
-                .assign(&one, false)
-                .map_err(|f| broker_error(kind(f.code), &what, f.code, &f.text));
+            return consumer.client.assign(&one, false).map_err(|f| broker_error(kind(f.code), &what, f.code, &f.text));
         }
         Ok(())
     }
@@ -408,43 +376,24 @@ impl Consumers {
 
     fn assign(&mut self, opening: &[(OpId, TopicPartition, u64)]) -> std::result::Result<(), BrokerError> {
         let open = self.table.lock().entries.len().max(FEWEST);
-        let fits = self
-            .consumer
-            .as_ref()
-            .is_some_and(|c| open <= c.planned * 2 && c.planned <= open * 4);
+        let fits = self.consumer.as_ref().is_some_and(|c| open <= c.planned * 2 && c.planned <= open * 4);
         let mut wanted: Vec<TopicPartition> = opening.iter().map(|(_, p, _)| p.clone()).collect();
         if !fits {
             if let Some(old) = self.discard() {
                 // What was read ahead is read again, from where the engine has got to.
                 wanted.extend(old.into_iter().filter(|p| !opening.iter().any(|(_, q, _)| q == p)));
             }
-            let client = Client::new(
-                ClientKind::Consumer,
-                &self.config.consumer(open),
-                self.table.link.stop_flag(),
-            )
-            .map_err(|e| BrokerError::new(Kind::Fatal, format!("the consumer could not be made: {e}")))?;
+            let client = Client::new(ClientKind::Consumer, &self.config.consumer(open), self.table.link.stop_flag())
+                .map_err(|e| BrokerError::new(Kind::Fatal, format!("the consumer could not be made: {e}")))?;
             let main = Arc::new(client.consumer_queue());
             self.table.lock().main = Some(Arc::clone(&main));
-            self.consumer = Some(Consumer {
-                main,
-                assigned: BTreeSet::new(),
-                planned: open,
-                client,
-            });
+            self.consumer = Some(Consumer { main, assigned: BTreeSet::new(), planned: open, client });
         }
         let consumer = self.consumer.as_mut().expect("made above");
-        let again: Vec<_> = wanted
-            .iter()
-            .filter(|p| consumer.assigned.contains(*p))
-            .map(|p| (p.clone(), 0))
-            .collect();
+        let again: Vec<_> = wanted.iter().filter(|p| consumer.assigned.contains(*p)).map(|p| (p.clone(), 0)).collect();
         let failed = |what: &str, f: &super::ffi::Failure| broker_error(kind(f.code), what, f.code, &f.text);
         if !again.is_empty() {
-            consumer
-                .client
-                .assign(&again, false)
-                .map_err(|f| failed("partitions cannot be opened anew", &f))?;
+            consumer.client.assign(&again, false).map_err(|f| failed("partitions cannot be opened anew", &f))?;
             for (p, _) in &again {
                 consumer.assigned.remove(p);
             }
@@ -463,10 +412,7 @@ impl Consumers {
             at.push((partition.clone(), entry.position, entry.generation, queue));
         }
         let list: Vec<_> = at.iter().map(|(p, o, ..)| (p.clone(), *o)).collect();
-        consumer
-            .client
-            .assign(&list, true)
-            .map_err(|f| failed("partitions cannot be opened", &f))?;
+        consumer.client.assign(&list, true).map_err(|f| failed("partitions cannot be opened", &f))?;
         let mut opened = self.table.lock();
         for (partition, _, generation, queue) in at {
             consumer.assigned.insert(partition.clone());

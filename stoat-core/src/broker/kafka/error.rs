@@ -29,15 +29,13 @@ codes! {
     AUTHENTICATION = RD_KAFKA_RESP_ERR__AUTHENTICATION,
     SSL = RD_KAFKA_RESP_ERR__SSL,
     RESOLVE = RD_KAFKA_RESP_ERR__RESOLVE,
-    TRANSPORT = RD_KAFKA_RESP_ERR__TRANSPORT,
     FATAL = RD_KAFKA_RESP_ERR__FATAL,
-    STATE = RD_KAFKA_RESP_ERR__STATE,
     UNKNOWN_PARTITION = RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+    LEADER_NOT_AVAILABLE = RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
     INVALID_TOPIC = RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION,
-    UNKNOWN_TOPIC_OR_PART = RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART,
     TOPIC_ALREADY_EXISTS = RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS,
+    NOT_FOUND = RD_KAFKA_RESP_ERR__NOENT,
     GROUP_ID_NOT_FOUND = RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND,
-    MSG_SIZE_TOO_LARGE = RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,
 }
 
 const fn at(raw: Raw) -> i32 {
@@ -157,10 +155,7 @@ const INCONSISTENT_TOPIC_ID: i32 = 103;
 
 /// The kind of a code by the table.
 pub(super) fn kind(code: Code) -> Kind {
-    TABLE
-        .iter()
-        .find(|(_, codes)| codes.contains(&code.0))
-        .map_or(Kind::Fatal, |(kind, _)| *kind)
+    TABLE.iter().find(|(_, codes)| codes.contains(&code.0)).map_or(Kind::Fatal, |(kind, _)| *kind)
 }
 
 /// The kind of a failed call of the transactional producer: the client's own flags say more than the code.
@@ -178,10 +173,6 @@ pub(super) fn transactional(failure: &Failure) -> Kind {
 
 /// An error of `what` with the broker's own words and the code's name.
 pub(super) fn broker_error(kind: Kind, what: &str, code: Code, text: &str) -> BrokerError {
-    let text = if text.is_empty() {
-        ffi::describe(code)
-    } else {
-        text.to_owned()
-    };
+    let text = if text.is_empty() { ffi::describe(code) } else { text.to_owned() };
     BrokerError::new(kind, format!("{what}: {text} ({})", ffi::name(code)))
 }

@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::size_of;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdkafka_sys as sys;
@@ -65,22 +65,6 @@ unsafe extern "C" {
             *mut c_void,
             *mut c_char,
             usize,
-        ) -> c_int,
-        opaque: *mut c_void,
-    ) -> c_int;
-    fn rd_kafka_interceptor_add_on_request_sent(
-        rk: *mut sys::rd_kafka_t,
-        name: *const c_char,
-        callback: extern "C" fn(
-            *mut sys::rd_kafka_t,
-            c_int,
-            *const c_char,
-            i32,
-            i16,
-            i16,
-            i32,
-            usize,
-            *mut c_void,
         ) -> c_int,
         opaque: *mut c_void,
     ) -> c_int;
@@ -150,13 +134,7 @@ pub(super) struct Failure {
 
 impl Failure {
     pub(super) fn plain(code: Code) -> Self {
-        Self {
-            code,
-            fatal: false,
-            retriable: false,
-            abort: false,
-            text: describe(code),
-        }
+        Self { code, fatal: false, retriable: false, abort: false, text: describe(code) }
     }
 }
 
@@ -197,19 +175,20 @@ unsafe fn peek(error: *const sys::rd_kafka_error_t) -> Option<(Code, String)> {
     }
 }
 
-/// Counts the requests that end a transaction: sent and not answered yet. A lost one may still arrive.
+/// Notices a request to end a transaction that got no answer: the client repeats it by itself, and the lost one may
+/// still arrive.
 #[derive(Debug, Default)]
-pub(super) struct EndTxnWatch(AtomicI64);
+pub(super) struct EndTxnWatch(AtomicBool);
 
 impl EndTxnWatch {
     const API_KEY: i16 = 26;
 
     pub(super) fn reset(&self) {
-        self.0.store(0, Ordering::SeqCst);
+        self.0.store(false, Ordering::SeqCst);
     }
 
-    /// How many were sent since the reset without an answer.
-    pub(super) fn unanswered(&self) -> i64 {
+    /// Whether a request was lost since the reset.
+    pub(super) fn lost(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -222,33 +201,7 @@ extern "C" fn on_new(
     _size: usize,
 ) -> c_int {
     // SAFETY: called within rd_kafka_new with the client under construction; the opaque is the watch, see `Client::new`.
-    unsafe {
-        let sent = rd_kafka_interceptor_add_on_request_sent(rk, c"stoat".as_ptr(), on_request_sent, opaque);
-        if sent != 0 {
-            return sent;
-        }
-        rd_kafka_interceptor_add_on_response_received(rk, c"stoat".as_ptr(), on_response_received, opaque)
-    }
-}
-
-extern "C" fn on_request_sent(
-    _rk: *mut sys::rd_kafka_t,
-    _socket: c_int,
-    _broker: *const c_char,
-    _broker_id: i32,
-    api_key: i16,
-    _version: i16,
-    _correlation: i32,
-    _size: usize,
-    opaque: *mut c_void,
-) -> c_int {
-    if api_key == EndTxnWatch::API_KEY {
-        // SAFETY: the opaque is the `EndTxnWatch` that `Client` keeps until the client is destroyed.
-        unsafe { &*opaque.cast::<EndTxnWatch>() }
-            .0
-            .fetch_add(1, Ordering::SeqCst);
-    }
-    0
+    unsafe { rd_kafka_interceptor_add_on_response_received(rk, c"stoat".as_ptr(), on_response_received, opaque) }
 }
 
 extern "C" fn on_response_received(
@@ -264,11 +217,9 @@ extern "C" fn on_response_received(
     error: c_int,
     opaque: *mut c_void,
 ) -> c_int {
-    if api_key == EndTxnWatch::API_KEY && error == 0 {
-        // SAFETY: as in `on_request_sent`.
-        unsafe { &*opaque.cast::<EndTxnWatch>() }
-            .0
-            .fetch_sub(1, Ordering::SeqCst);
+    if api_key == EndTxnWatch::API_KEY && error != 0 {
+        // SAFETY: the opaque is the `EndTxnWatch` that `Client` keeps until the client is destroyed.
+        unsafe { &*opaque.cast::<EndTxnWatch>() }.0.store(true, Ordering::SeqCst);
     }
     0
 }
@@ -278,6 +229,8 @@ extern "C" fn on_log(_rk: *const sys::rd_kafka_t, level: c_int, facility: *const
     let (facility, line) = unsafe { (text(facility), text(line)) };
     // syslog levels: what librdkafka calls an error is for us news of a connection, which the engine reports by itself.
     match level {
+        // Settings of ours that the library has an opinion on.
+        _ if facility == "CONFWARN" => tracing::debug!(target: "stoat::kafka", facility, "{line}"),
         ..=3 => tracing::warn!(target: "stoat::kafka", facility, "{line}"),
         4..=5 => tracing::info!(target: "stoat::kafka", facility, "{line}"),
         _ => tracing::debug!(target: "stoat::kafka", facility, "{line}"),
@@ -360,12 +313,7 @@ impl Client {
             })?;
         }
         let watch = Arc::new(EndTxnWatch::default());
-        let events = sys::RD_KAFKA_EVENT_ERROR
-            | if kind == Kind::Producer {
-                sys::RD_KAFKA_EVENT_DR
-            } else {
-                0
-            };
+        let events = sys::RD_KAFKA_EVENT_ERROR | if kind == Kind::Producer { sys::RD_KAFKA_EVENT_DR } else { 0 };
         let raw_kind = match kind {
             Kind::Producer => sys::rd_kafka_type_t::RD_KAFKA_PRODUCER,
             Kind::Consumer => sys::rd_kafka_type_t::RD_KAFKA_CONSUMER,
@@ -400,8 +348,7 @@ impl Client {
     /// The queue of a client's errors and a producer's delivery reports.
     pub(super) fn main_queue(self: &Arc<Self>) -> Queue {
         // SAFETY: the client lives.
-        self.queue(unsafe { sys::rd_kafka_queue_get_main(self.rk()) })
-            .expect("a client has a main queue")
+        self.queue(unsafe { sys::rd_kafka_queue_get_main(self.rk()) }).expect("a client has a main queue")
     }
 
     /// The queue of a consumer's errors, its group's included.
@@ -418,11 +365,7 @@ impl Client {
         let topic = c_text(&partition.topic);
         // SAFETY: the client lives; the text is NUL-terminated; a null forward target only ends the forwarding.
         unsafe {
-            let q = self.queue(sys::rd_kafka_queue_get_partition(
-                self.rk(),
-                topic.as_ptr(),
-                partition.partition,
-            ))?;
+            let q = self.queue(sys::rd_kafka_queue_get_partition(self.rk(), topic.as_ptr(), partition.partition))?;
             sys::rd_kafka_queue_forward(q.raw(), ptr::null_mut());
             Some(q)
         }
@@ -430,16 +373,11 @@ impl Client {
 
     fn new_queue(self: &Arc<Self>) -> Queue {
         // SAFETY: the client lives.
-        self.queue(unsafe { sys::rd_kafka_queue_new(self.rk()) })
-            .expect("a queue can be made")
+        self.queue(unsafe { sys::rd_kafka_queue_new(self.rk()) }).expect("a queue can be made")
     }
 
     fn queue(self: &Arc<Self>, q: *mut sys::rd_kafka_queue_t) -> Option<Queue> {
-        NonNull::new(q).map(|q| Queue {
-            q,
-            signal: None,
-            client: Arc::clone(self),
-        })
+        NonNull::new(q).map(|q| Queue { q, signal: None, client: Arc::clone(self) })
     }
 
     /// A handle for producing to a topic.
@@ -448,10 +386,7 @@ impl Client {
         // SAFETY: the client lives; a null conf means the client's defaults.
         let rkt = unsafe { sys::rd_kafka_topic_new(self.rk(), name.as_ptr(), ptr::null_mut()) };
         match NonNull::new(rkt) {
-            Some(rkt) => Ok(Topic {
-                rkt,
-                client: Arc::clone(self),
-            }),
+            Some(rkt) => Ok(Topic { rkt, client: Arc::clone(self) }),
             None => Err(Failure::plain(Code::INVALID_TOPIC)),
         }
     }
@@ -526,21 +461,13 @@ impl Client {
         let mut metadata: *const sys::rd_kafka_metadata = ptr::null();
         // SAFETY: the client lives; the out parameter is valid; on success the metadata is ours and is destroyed below.
         unsafe {
-            let code = rd_kafka_metadata(
-                self.rk(),
-                c_int::from(all),
-                ptr::null_mut(),
-                &raw mut metadata,
-                millis(timeout),
-            );
+            let code =
+                rd_kafka_metadata(self.rk(), c_int::from(all), ptr::null_mut(), &raw mut metadata, millis(timeout));
             if code != 0 {
                 return Err(Failure::plain(Code(code)));
             }
             let m = &*metadata;
-            let names = slice(m.topics, m.topic_cnt as usize)
-                .iter()
-                .map(|t| text(t.topic))
-                .collect();
+            let names = slice(m.topics, m.topic_cnt as usize).iter().map(|t| text(t.topic)).collect();
             sys::rd_kafka_metadata_destroy(metadata);
             Ok(names)
         }
@@ -767,16 +694,8 @@ impl Message<'_> {
     pub(super) fn error_text(&self, produced: bool) -> String {
         // SAFETY: the message lives; the texts do so too.
         unsafe {
-            let own = if produced {
-                text(sys::rd_kafka_message_produce_errstr(self.raw()))
-            } else {
-                String::new()
-            };
-            if own.is_empty() {
-                text(sys::rd_kafka_message_errstr(self.raw()))
-            } else {
-                own
-            }
+            let own = if produced { text(sys::rd_kafka_message_produce_errstr(self.raw())) } else { String::new() };
+            if own.is_empty() { text(sys::rd_kafka_message_errstr(self.raw())) } else { own }
         }
     }
 
@@ -909,11 +828,7 @@ impl Topic {
         a[4].u.mem = memory(record.key);
         a[5].u.mem = memory(record.value);
         a[6].u.ptr = record.ordinal as *mut c_void;
-        let headers = if record.headers.is_empty() {
-            ptr::null_mut()
-        } else {
-            raw_headers(record.headers)
-        };
+        let headers = if record.headers.is_empty() { ptr::null_mut() } else { raw_headers(record.headers) };
         a[7].u.headers = headers;
         let n = if headers.is_null() { 7 } else { 8 };
         // SAFETY: client, topic and the record's bytes live during the call, which copies them; the headers pass over
@@ -933,10 +848,7 @@ fn raw_headers(headers: &Headers) -> *mut sys::rd_kafka_headers_t {
     unsafe {
         let list = sys::rd_kafka_headers_new(headers.len());
         for h in headers.iter() {
-            let (value, size) = h
-                .value
-                .as_deref()
-                .map_or((ptr::null(), 0), |v| (v.as_ptr().cast(), v.len() as isize));
+            let (value, size) = h.value.as_deref().map_or((ptr::null(), 0), |v| (v.as_ptr().cast(), v.len() as isize));
             rd_kafka_header_add(list, h.name.as_ptr().cast(), h.name.len() as isize, value, size);
         }
         list
@@ -1034,17 +946,12 @@ impl Client {
                     let error = peek(sys::rd_kafka_TopicDescription_error(t));
                     let mut n = 0;
                     let partitions = sys::rd_kafka_TopicDescription_partitions(t, &raw mut n);
-                    let led = slice(partitions, n)
-                        .iter()
-                        .all(|&p| !sys::rd_kafka_TopicPartitionInfo_leader(p).is_null());
+                    let led =
+                        slice(partitions, n).iter().all(|&p| !sys::rd_kafka_TopicPartitionInfo_leader(p).is_null());
                     let id = sys::rd_kafka_TopicDescription_topic_id(t);
                     TopicFacts {
                         name: text(sys::rd_kafka_TopicDescription_name(t)),
-                        id: if id.is_null() {
-                            String::new()
-                        } else {
-                            text(sys::rd_kafka_Uuid_base64str(id))
-                        },
+                        id: if id.is_null() { String::new() } else { text(sys::rd_kafka_Uuid_base64str(id)) },
                         partitions: n as i32,
                         led,
                         error,
@@ -1071,13 +978,7 @@ impl Client {
                     sys::rd_kafka_ConfigResource_new(sys::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_TOPIC, n.as_ptr())
                 })
                 .collect();
-            sys::rd_kafka_DescribeConfigs(
-                self.rk(),
-                resources.as_mut_ptr(),
-                resources.len(),
-                options.0,
-                queue.raw(),
-            );
+            sys::rd_kafka_DescribeConfigs(self.rk(), resources.as_mut_ptr(), resources.len(), options.0, queue.raw());
             sys::rd_kafka_ConfigResource_destroy_array(resources.as_mut_ptr(), resources.len());
         }
         // SAFETY: as in `describe_topics`.
@@ -1190,21 +1091,10 @@ impl Client {
         partitions: &[TopicPartition],
         timeout: Duration,
     ) -> AdminResult<Vec<Bounds>> {
-        let starts = self.list_offsets(
-            partitions,
-            sys::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_EARLIEST,
-            timeout,
-        )?;
-        let ends = self.list_offsets(
-            partitions,
-            sys::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_LATEST,
-            timeout,
-        )?;
-        Ok(starts
-            .into_iter()
-            .zip(ends)
-            .map(|(start, end)| Bounds { start, end })
-            .collect())
+        let starts =
+            self.list_offsets(partitions, sys::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_EARLIEST, timeout)?;
+        let ends = self.list_offsets(partitions, sys::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_LATEST, timeout)?;
+        Ok(starts.into_iter().zip(ends).map(|(start, end)| Bounds { start, end }).collect())
     }
 
     fn list_offsets(
@@ -1313,15 +1203,9 @@ impl Client {
             if list.is_null() {
                 return Ok(Vec::new());
             }
-            Ok(slice((*list).elems, (*list).cnt as usize)
-                .iter()
-                .map(|p| read_partition(p))
-                .collect::<Vec<_>>())
+            Ok(slice((*list).elems, (*list).cnt as usize).iter().map(|p| read_partition(p)).collect::<Vec<_>>())
         })??;
-        partitions
-            .iter()
-            .map(|p| pick(&found, p).map(|o| (o >= 0).then_some(o)))
-            .collect()
+        partitions.iter().map(|p| pick(&found, p).map(|o| (o >= 0).then_some(o))).collect()
     }
 }
 
@@ -1341,14 +1225,8 @@ fn pick(found: &[Found], partition: &TopicPartition) -> AdminResult<NextOffset> 
     match found.iter().find(|(p, ..)| p == partition) {
         Some((_, offset, Code::NONE)) => Ok(*offset),
         Some((_, _, code)) => Err((*code, format!("{partition}: {}", describe(*code)))),
-        None => Err((
-            Code::UNKNOWN_PARTITION,
-            format!("{partition}: the broker did not answer about it"),
-        )),
+        None => Err((Code::UNKNOWN_PARTITION, format!("{partition}: the broker did not answer about it"))),
     }
 }
 
-const _: () = assert!(
-    size_of::<c_int>() == size_of::<sys::rd_kafka_resp_err_t>(),
-    "error codes are C ints"
-);
+const _: () = assert!(size_of::<c_int>() == size_of::<sys::rd_kafka_resp_err_t>(), "error codes are C ints");

@@ -109,11 +109,7 @@ impl Link {
             let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) else {
                 return;
             };
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -178,9 +174,6 @@ impl Link {
 
     /// What is known about why the broker does not answer; to be appended to a time-out's text.
     pub(super) fn why(&self) -> String {
-        self.lock()
-            .last_error
-            .as_ref()
-            .map_or_else(String::new, |e| format!("; last client error: {e}"))
+        self.lock().last_error.as_ref().map_or_else(String::new, |e| format!("; last client error: {e}"))
     }
 }

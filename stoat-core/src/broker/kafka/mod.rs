@@ -62,12 +62,8 @@ impl KafkaBroker {
     pub fn new(config: KafkaConfig) -> Result<Self> {
         config.check()?;
         let link = Arc::new(Link::default());
-        let admin_client = ffi::Client::new(ffi::Kind::Consumer, &config.admin(), link.stop_flag()).map_err(|e| {
-            Error::new(
-                ErrorKind::Config,
-                format!("the Kafka client refuses its configuration: {e}"),
-            )
-        })?;
+        let admin_client = ffi::Client::new(ffi::Kind::Consumer, &config.admin(), link.stop_flag())
+            .map_err(|e| Error::new(ErrorKind::Config, format!("the Kafka client refuses its configuration: {e}")))?;
         let config = Arc::new(config);
         let (producer, producer_jobs) = mpsc::channel();
         let (admin, admin_jobs) = mpsc::channel();
@@ -76,20 +72,14 @@ impl KafkaBroker {
         threads.push(reader_thread);
         let table = reader.table();
         // From here on, `Drop` of what was built ends the threads that were started.
-        let mut broker = Self {
-            link: Arc::clone(&link),
-            reader,
-            producer,
-            admin,
-            threads,
-        };
+        let mut broker = Self { link: Arc::clone(&link), reader, producer, admin, threads };
         broker.threads.push(spawn("stoat-producer", {
             let (config, link) = (Arc::clone(&config), Arc::clone(&link));
             move || producer::run(&config, &link, &producer_jobs)
         })?);
-        broker.threads.push(spawn("stoat-admin", move || {
-            admin::run(&config, &link, &table, admin_client, &admin_jobs)
-        })?);
+        broker
+            .threads
+            .push(spawn("stoat-admin", move || admin::run(&config, &link, &table, admin_client, &admin_jobs))?);
         Ok(broker)
     }
 }

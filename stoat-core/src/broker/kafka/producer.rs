@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,13 +28,23 @@ pub(super) enum Job {
 
 /// The longest single call into librdkafka: between two of them the thread looks whether it should end.
 const SLICE: Duration = Duration::from_millis(500);
+/// The same for initialisation: each call makes the client look at once for a broker to ask, by itself it looks twice
+/// a second only.
+const INIT_SLICE: Duration = Duration::from_millis(25);
+/// A call that should have come back may be this much late before its client is given up.
+const GRACE: Duration = Duration::from_secs(5);
+/// So long the client surely remembers the group's coordinator (it forgets it after 15 minutes without use).
+const COORDINATOR_KNOWN: Duration = Duration::from_mins(5);
 /// Pause before a call that was answered "try again" is made again.
 const AGAIN: Duration = Duration::from_millis(2);
 /// An abort gets this long, also when the transaction's own time is spent.
 const ABORT: Duration = Duration::from_secs(10);
-/// A batch may be this large; when the broker refuses a batch of several records, the next producer sends smaller
-/// ones, in the end one record each, because only then the broker's refusal says which record it means.
-const BATCH_SIZES: [usize; 3] = [1_000_000, 16_384, 1];
+/// How large a batch may be, in bytes.
+const LARGE_BATCH: usize = 1_000_000;
+/// The same, once the broker has refused a batch of several records: some topic allows less than usual.
+const SMALL_BATCH: usize = 16_384;
+/// One record in each batch: only then the broker's refusal says which record it means.
+const SINGLE: usize = 1;
 
 pub(super) fn run(config: &KafkaConfig, link: &Arc<Link>, jobs: &Receiver<Job>) {
     let mut producers = Producers {
@@ -43,7 +53,8 @@ pub(super) fn run(config: &KafkaConfig, link: &Arc<Link>, jobs: &Receiver<Job>) 
         session: None,
         phase: Phase::Uninitialised,
         plain: None,
-        batch_size: 0,
+        batch: LARGE_BATCH,
+        usual: LARGE_BATCH,
     };
     while let Ok(job) = jobs.recv() {
         if link.stopping() {
@@ -77,8 +88,10 @@ struct Producers<'a> {
     session: Option<Session>,
     phase: Phase,
     plain: Option<Session>,
-    /// Index into `BATCH_SIZES`.
-    batch_size: usize,
+    /// The batch size of the next client; it is a setting of the client.
+    batch: usize,
+    /// The batch size to go back to when a search for a refused record is over.
+    usual: usize,
 }
 
 type Outcome = Result<Reply, BrokerError>;
@@ -89,22 +102,17 @@ impl Producers<'_> {
             // One client can be initialised once; a new one also forgets whatever the old one had begun.
             self.phase = Phase::Uninitialised;
             self.session = None;
-            let settings = self.config.transactional(BATCH_SIZES[self.batch_size]);
-            self.session = Some(Session::new(&settings, self.link)?);
+            let settings = self.config.transactional(self.batch);
+            self.session = Some(Session::new(&settings, &self.config.group_id, self.link)?);
             self.phase = Phase::Initialising;
         }
-        let client = Arc::clone(
-            &self
-                .session
-                .as_ref()
-                .expect("made above or when initialisation was begun")
-                .client,
-        );
-        let result = self.repeat(self.deadline(), |left| client.init_transactions(left));
+        let client = Arc::clone(&self.session.as_ref().expect("made above or when initialisation was begun").client);
+        let result = self.repeat(self.deadline(), |left| client.init_transactions(left.min(INIT_SLICE)));
         match result {
             Ok(()) => {
-                self.phase = Phase::Ready;
                 self.link.up();
+                self.find_coordinator()?;
+                self.phase = Phase::Ready;
                 Ok(Reply::Done)
             }
             Err(f) => {
@@ -115,6 +123,38 @@ impl Producers<'_> {
                 Err(self.error(kind, "the transactional producer could not be initialised", &f))
             }
         }
+    }
+
+    /// Has the client find the coordinator of the group before a transaction needs it: there, a coordinator that is
+    /// not available at once (a new cluster, a failover) is a question that librdkafka forgets to repeat, and the call
+    /// never comes back.
+    fn find_coordinator(&mut self) -> Result<(), BrokerError> {
+        let session = self.session.as_mut().expect("called with a session");
+        if session.coordinator_used.is_some_and(|t| t.elapsed() < COORDINATOR_KNOWN) {
+            return Ok(());
+        }
+        let group = &self.config.group_id;
+        let deadline = Instant::now() + self.config.transaction_timeout;
+        let mut timeout = Duration::from_millis(300);
+        loop {
+            // The members do not matter, and whether they may be looked at: the question has to find its way.
+            let (code, text) = match session.client.group_members(group, timeout) {
+                Ok(_) => break,
+                Err((code, _)) if kind(code) != Kind::Retriable => break,
+                Err(e) => e,
+            };
+            if Instant::now() >= deadline || self.link.stopping() {
+                // The client cannot be initialised twice; the next attempt begins with a new one.
+                self.phase = Phase::Uninitialised;
+                let mut e = broker_error(Kind::Retriable, "the group's coordinator is not available", code, &text);
+                e.message.push_str(&self.link.why());
+                return Err(e);
+            }
+            self.link.pause(AGAIN * 10);
+            timeout = (timeout * 2).min(Duration::from_secs(5));
+        }
+        session.coordinator_used = Some(Instant::now());
+        Ok(())
     }
 
     fn deadline(&self) -> Instant {
@@ -154,10 +194,7 @@ impl Producers<'_> {
                 ));
             }
             Phase::Uninitialised | Phase::Initialising => {
-                return Err(BrokerError::new(
-                    Kind::Fatal,
-                    "the transactional producer is not initialised",
-                ));
+                return Err(BrokerError::new(Kind::Fatal, "the transactional producer is not initialised"));
             }
         }
         if !t.before.is_empty() {
@@ -168,6 +205,9 @@ impl Producers<'_> {
                 }
                 e
             })?;
+        }
+        if !t.offsets.is_empty() {
+            self.find_coordinator()?;
         }
         let deadline = self.deadline();
         let session = self.session.as_mut().expect("ready means that there is one");
@@ -183,10 +223,9 @@ impl Producers<'_> {
         }
         // Before the flush: its round trips overlap those of the records.
         if !t.offsets.is_empty() {
-            let client = Arc::clone(&session.client);
-            let sent = self.repeat(deadline, |left| {
-                client.send_offsets(&t.offsets, &self.config.group_id, left)
-            });
+            session.coordinator_used = Some(Instant::now());
+            let session = self.session.as_ref().expect("see above");
+            let sent = self.repeat(deadline, |left| session.send_offsets(&t.offsets, left, self.link));
             if let Err(f) = sent {
                 return Err(self.abort_after(Trouble::Call("the offsets could not be added to the transaction", f), t));
             }
@@ -207,12 +246,9 @@ impl Producers<'_> {
             Ok(()) => {
                 self.phase = Phase::Ready;
                 self.link.up();
-                let retried = retried || client.watch().unanswered() > 0;
+                let retried = retried || client.watch().lost();
                 let session = self.session.as_ref().expect("see above");
-                Ok(Reply::Committed(Committed {
-                    ends: session.reports.ends(),
-                    retried,
-                }))
+                Ok(Reply::Committed(Committed { ends: session.reports.ends(), retried }))
             }
             Err(f) if f.fatal => {
                 self.phase = Phase::Uninitialised;
@@ -235,10 +271,7 @@ impl Producers<'_> {
 
     fn commit_again(&mut self) -> Outcome {
         if !matches!(self.phase, Phase::CommitUnknown) {
-            return Err(BrokerError::new(
-                Kind::Abort,
-                "there is no commit of unknown outcome to repeat",
-            ));
+            return Err(BrokerError::new(Kind::Abort, "there is no commit of unknown outcome to repeat"));
         }
         self.commit(self.deadline(), None, true)
     }
@@ -253,10 +286,7 @@ impl Producers<'_> {
             match self.repeat(deadline, |left| client.abort_transaction(left)) {
                 Ok(()) => true,
                 Err(f) => {
-                    tracing::warn!(
-                        "the transaction could not be aborted, the next producer ends it: {}",
-                        f.text
-                    );
+                    tracing::warn!("the transaction could not be aborted, the next producer ends it: {}", f.text);
                     false
                 }
             }
@@ -289,26 +319,18 @@ impl Producers<'_> {
         }
         match verdict {
             Verdict::Refused(ordinal, code, text) => {
+                self.batch = self.usual;
                 let place = places.nth(ordinal);
                 broker_error(Kind::Refused(place), "the broker refuses a record", code, &text)
             }
             Verdict::BatchRefused(code, text) => {
-                if self.batch_size + 1 < BATCH_SIZES.len() {
-                    self.batch_size += 1;
-                    // The size is a setting of the client: the next one has it.
-                    self.phase = Phase::Uninitialised;
-                    self.plain = None;
-                    let size = BATCH_SIZES[self.batch_size];
-                    tracing::warn!("the broker refuses a whole batch ({text}); from now on a batch has {size} bytes");
-                    broker_error(
-                        Kind::Abort,
-                        "the broker refuses a batch of records, the next are smaller",
-                        code,
-                        &text,
-                    )
-                } else {
-                    broker_error(Kind::Refused(None), "the broker refuses a record", code, &text)
-                }
+                self.usual = if self.batch > SMALL_BATCH { SMALL_BATCH } else { SINGLE };
+                self.batch = SINGLE;
+                self.phase = Phase::Uninitialised;
+                let what = "the broker refuses a batch of records, it does not say which of them; \
+                            the next attempt sends them one by one";
+                tracing::warn!("{what}: {text}");
+                broker_error(Kind::Refused(None), what, code, &text)
             }
             Verdict::Failed(code, text) => broker_error(kind(code), "a record could not be written", code, &text),
             Verdict::None => match trouble {
@@ -341,16 +363,12 @@ impl Producers<'_> {
     ) -> Result<Vec<(TopicPartition, NextOffset)>, BrokerError> {
         let deadline = self.deadline();
         if self.plain.is_none() {
-            self.plain = Some(Session::new(
-                &self.config.plain(BATCH_SIZES[self.batch_size]),
-                self.link,
-            )?);
+            self.plain = Some(Session::new(&self.config.plain(self.batch), &self.config.group_id, self.link)?);
         }
         let session = self.plain.as_mut().expect("made above");
         session.reports.reset();
-        let sent = session
-            .send_all(batches, places(), deadline, self.link)
-            .and_then(|()| session.flush(deadline, self.link));
+        let sent =
+            session.send_all(batches, places(), deadline, self.link).and_then(|()| session.flush(deadline, self.link));
         let verdict = session.reports.verdict();
         let trouble = match sent {
             Ok(()) if matches!(verdict, Verdict::None) => {
@@ -417,10 +435,7 @@ impl Reports {
 
     fn reset(&self) {
         let mut state = self.lock();
-        *state = Delivered {
-            reports: state.reports,
-            ..Delivered::default()
-        };
+        *state = Delivered { reports: state.reports, ..Delivered::default() };
     }
 
     fn ends(&self) -> Vec<(TopicPartition, NextOffset)> {
@@ -428,10 +443,7 @@ impl Reports {
             .lock()
             .ends
             .iter()
-            .flat_map(|(topic, ends)| {
-                ends.iter()
-                    .map(|(p, end)| (TopicPartition::new(Arc::clone(topic), *p), *end))
-            })
+            .flat_map(|(topic, ends)| ends.iter().map(|(p, end)| (TopicPartition::new(Arc::clone(topic), *p), *end)))
             .collect();
         ends.sort();
         ends
@@ -481,7 +493,6 @@ impl Reports {
             }
         });
         let mut state = self.lock();
-        state.reports += 1;
         if end >= 0 {
             if !state.ends.contains_key(name.as_str()) {
                 topic = Some(Arc::from(name.as_str()));
@@ -507,7 +518,11 @@ impl Reports {
         if let Some(f) = failed {
             state.failed.get_or_insert(f);
         }
-        drop(state);
+    }
+
+    /// Wakes who waits for reports.
+    fn tell(&self) {
+        self.lock().reports += 1;
         self.news.notify_all();
     }
 }
@@ -521,18 +536,22 @@ struct Session {
     ended: Arc<AtomicBool>,
     queue: Arc<Queue>,
     poller: Option<JoinHandle<()>>,
+    /// To the thread that adds offsets to the transaction.
+    offsets: Sender<Offsets>,
+    /// When the group's coordinator was surely known last.
+    coordinator_used: Option<Instant>,
     client: Arc<Client>,
 }
 
+/// Offsets to add, how long to wait, and where to answer.
+type Offsets = (Vec<(TopicPartition, NextOffset)>, Duration, Sender<Result<(), Failure>>);
+
 impl Session {
-    fn new(settings: &[(String, String)], link: &Arc<Link>) -> Result<Self, BrokerError> {
+    fn new(settings: &[(String, String)], group: &str, link: &Arc<Link>) -> Result<Self, BrokerError> {
         let fatal = |e: String| BrokerError::new(Kind::Fatal, format!("the producer could not be made: {e}"));
         let client = Client::new(ClientKind::Producer, settings, link.stop_flag()).map_err(fatal)?;
         let queue = Arc::new(client.main_queue());
-        let reports = Arc::new(Reports {
-            state: Mutex::default(),
-            news: Condvar::new(),
-        });
+        let reports = Arc::new(Reports { state: Mutex::default(), news: Condvar::new() });
         let ended = Arc::new(AtomicBool::new(false));
         let poller = spawn("stoat-reports", {
             let (queue, reports, ended) = (Arc::clone(&queue), Arc::clone(&reports), Arc::clone(&ended));
@@ -544,12 +563,26 @@ impl Session {
                     };
                     if event.is_delivery() {
                         reports.take_in(&event);
+                        // Its records leave librdkafka's queue only now: whoever waits for room may look.
+                        drop(event);
+                        reports.tell();
                     } else if event.is_error()
                         && let Some((code, text)) = event.error()
                         && code != Code::FATAL
                     {
                         link.client_error(code, &text);
                     }
+                }
+            }
+        })
+        .map_err(|e| fatal(e.to_string()))?;
+        let (offsets, inbox) = mpsc::channel::<Offsets>();
+        spawn("stoat-offsets", {
+            let (client, group) = (Arc::clone(&client), group.to_owned());
+            move || {
+                for (offsets, timeout, answer) in inbox {
+                    // Who asked may have given up.
+                    let _ = answer.send(client.send_offsets(&offsets, &group, timeout));
                 }
             }
         })
@@ -562,6 +595,8 @@ impl Session {
             ended,
             queue,
             poller: Some(poller),
+            offsets,
+            coordinator_used: None,
             client,
         })
     }
@@ -645,13 +680,36 @@ impl Session {
             if left.is_zero() || link.stopping() {
                 return Err(Trouble::TooLate);
             }
-            state = self
-                .reports
-                .news
-                .wait_timeout(state, left.min(SLICE))
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.reports.news.wait_timeout(state, left.min(SLICE)).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Adds offsets to the transaction. On a thread of its own, for this one call of librdkafka may stay away for
+    /// ever, whatever its time-out says (see `find_coordinator`); then the client is left to that thread.
+    fn send_offsets(
+        &self,
+        offsets: &[(TopicPartition, NextOffset)],
+        timeout: Duration,
+        link: &Link,
+    ) -> Result<(), Failure> {
+        let (answer, answered) = mpsc::channel();
+        let given_up = |text: &str| Failure {
+            code: Code::TIMED_OUT,
+            fatal: true,
+            retriable: false,
+            abort: false,
+            text: text.to_owned(),
+        };
+        let asked = self.offsets.send((offsets.to_vec(), timeout, answer));
+        let deadline = Instant::now() + timeout + GRACE;
+        while asked.is_ok() && !link.stopping() && Instant::now() < deadline {
+            match answered.recv_timeout(Duration::from_millis(200)) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Err(given_up("the client did not come back from looking for the group's coordinator"))
     }
 
     /// Waits until all records are acknowledged or one has failed.

@@ -16,18 +16,19 @@ use crate::operator::ForeignTimer;
 ///
 /// [`LaneNet::poll`] runs the lanes to rest first, so the control side need not know which net it drives.
 pub struct DeterministicNet {
-    lanes: Lanes,
+    pub(super) lanes: Lanes,
     seed: u64,
     random: u64,
     /// By lane and sender: batches outstanding.
     outstanding: Vec<Vec<u32>>,
     /// Credits on their way back: lane, sender.
     returns: Vec<(usize, usize)>,
-    /// By lane and sender: bytes queued there.
-    queued: usize,
+    /// Bytes queued between lanes.
+    pub(super) queued: usize,
+    /// By lane: bytes uncommitted.
     held: Vec<usize>,
     turn: usize,
-    events: Vec<NetEvent>,
+    pub(super) events: Vec<NetEvent>,
     waker: RefCell<Option<Waker>>,
 }
 

@@ -2,6 +2,8 @@
 
 mod deterministic;
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod tests;
 mod tokio;
 mod wiring;

@@ -10,8 +10,8 @@ use ::tokio::sync::Notify;
 use super::super::inbox::Parcel;
 use super::super::message::{Control, LaneBatch, LaneNet, NetEvent};
 use super::super::tag::Tag;
-use super::Lanes;
 use super::wiring::{Worker, from_ingest};
+use super::{Lanes, defect};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, LaneId, SubTopologyId};
 use crate::operator::ForeignTimer;
@@ -119,11 +119,15 @@ impl TokioNet {
         let fed = lanes.workers.iter().enumerate().filter(|(_, w)| w.fed);
         let fed = fed.map(|(at, w)| (at, w.lane.id().sub)).collect();
         for (at, worker) in lanes.workers.into_iter().enumerate() {
+            let lane = worker.lane.id();
             let task = Task {
                 worker,
                 at,
                 events: Vec::new(),
-                running: Running(shared.clone()),
+                running: Running {
+                    shared: shared.clone(),
+                    lane,
+                },
             };
             runtime.spawn(task.run());
         }
@@ -207,12 +211,24 @@ impl Shared {
 }
 
 /// Counts a lane as stopped when it is dropped, however the task ends.
-struct Running(Arc<Shared>);
+struct Running {
+    shared: Arc<Shared>,
+    lane: LaneId,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        *lock(&self.0.running) -= 1;
-        self.0.stopped.notify_all();
+        if std::thread::panicking() {
+            // User code's panics are caught where it runs; this one is the engine's.
+            lock(&self.shared.events).push(NetEvent::Fault {
+                lane: self.lane,
+                origin: None,
+                error: defect(format!("lane {} panicked outside user code, see the log", self.lane)),
+            });
+            self.shared.rouse_control();
+        }
+        *lock(&self.shared.running) -= 1;
+        self.shared.stopped.notify_all();
     }
 }
 
@@ -227,7 +243,7 @@ struct Task {
 
 impl Task {
     async fn run(mut self) {
-        let shared = self.running.0.clone();
+        let shared = self.running.shared.clone();
         let me = &shared.lanes[self.at];
         let mut steps = 0;
         while !shared.stop.load(Ordering::SeqCst) {

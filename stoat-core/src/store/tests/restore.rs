@@ -10,6 +10,7 @@ use crate::error::ErrorKind;
 use crate::hash::partition_for;
 use crate::id::{Epoch, Generation, TopicPartition};
 use crate::record::{Headers, RecordBatch};
+use crate::store::layout::split_local;
 use crate::store::restore::{
     ChangelogFacts, FoundChangelog, Placement, RebuildReason, RecordedChangelog, RefuseReason, Replay, RestoreDecision,
     decide, rows,
@@ -21,6 +22,8 @@ use crate::time::Timestamp;
 const HOUR: Duration = Duration::from_hours(1);
 const MINUTE: Duration = Duration::from_mins(1);
 const T0: Timestamp = Timestamp(1_700_000_000_000);
+/// How old a stamp may be: a day less the margin.
+const LIMIT: Duration = Duration::from_mins(24 * 60 - 1);
 const TOPIC: &str = "app-s-changelog";
 
 fn bounds(start: i64, end: i64) -> Bounds {
@@ -144,7 +147,7 @@ fn i11_a_stamp_outside_the_log_is_rebuilt() {
 #[test]
 fn i11_a_stamp_older_than_tombstones_live_less_the_margin_is_rebuilt() {
     let stamp = stamped(&[(0, 90), (1, 51)]);
-    let limit = 24 * HOUR - MINUTE;
+    let limit = LIMIT;
     check(&facts(), Some(&stamp), T0 + limit, tail(&[(0, 90), (1, 51)]));
     let age = limit + Duration::from_millis(1);
     check(
@@ -397,10 +400,12 @@ fn a_record_that_no_store_of_the_kind_writes_is_an_error() {
 
 // Replaying.
 
+type Logged = (i64, Timestamp, Vec<u8>, Option<Vec<u8>>);
+
 /// A changelog in memory: what is there of each offset, and where it ends.
 #[derive(Clone, Debug, Default)]
 struct Log {
-    partitions: Vec<Vec<(i64, Timestamp, Vec<u8>, Option<Vec<u8>>)>>,
+    partitions: Vec<Vec<Logged>>,
     ends: Vec<i64>,
 }
 
@@ -549,7 +554,7 @@ fn n2_a_key_that_was_deleted_elsewhere_does_not_come_back_from_an_old_directory(
         if tombstone_gone {
             let reason = RebuildReason::TooOld {
                 age: 25 * HOUR,
-                limit: 24 * HOUR - MINUTE,
+                limit: LIMIT,
             };
             assert_eq!((decision, read), (rebuild(reason), 1));
         } else {
@@ -648,6 +653,87 @@ fn n2_a_store_is_as_old_as_its_oldest_partition() {
             }
         ),
         "{p}: {decision:?}"
+    );
+}
+
+#[test]
+fn n2_reading_up_to_the_end_that_was_known_counts_as_of_when_it_was_known() {
+    let mut log = Log::new(1);
+    log.write(b"a", Some(b"1"));
+    log.mark();
+    let placement = Placement::LaneKey { partitions: 1 };
+    let kept = stamped(&[(0, 0)]);
+    let found = log.found();
+    let mut replay = Replay::new(StoreKind::KeyValue, TOPIC, &found, placement, Some(&kept), T0 + HOUR);
+    log.write(b"b", Some(b"1"));
+    log.write(b"c", Some(b"1"));
+    let fetched = log.fetch(0, 0, 2);
+    assert!(!fetched.caught_up && fetched.position >= found.bounds[&0].end);
+    assert_eq!(replay.batch(&fetched, T0 + 2 * HOUR).unwrap().stamp.time, T0 + HOUR);
+    assert!(replay.is_caught_up(), "as far as is known");
+}
+
+#[test]
+fn i12_a_changelog_that_kafka_streams_wrote_is_restored() {
+    // Kafka Streams writes into the partition of its source task, so the placement is the source's.
+    let text = include_str!("../../../tests/fixtures/kafka-streams-4.4.0/kv-timestamped-counts-changelog.txt");
+    let unhex = |hex: &str| -> Option<Vec<u8>> {
+        let digits = |i: usize| u8::from_str_radix(&hex[i..i + 2], 16).expect("the fixture is in hex");
+        (hex != "null").then(|| (0..hex.len()).step_by(2).map(digits).collect())
+    };
+    let mut batches: BTreeMap<i32, RecordBatch> = BTreeMap::new();
+    for line in text.lines().filter(|l| !l.starts_with('#')) {
+        let [partition, offset, time, key, value] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("`{line}`")
+        };
+        let (key, value) = (unhex(key), unhex(value));
+        let (offset, time) = (offset.parse().unwrap(), Timestamp(time.parse().unwrap()));
+        let batch = batches.entry(partition.parse().unwrap()).or_default();
+        batch.push(offset, time, key.as_deref(), value.as_deref(), Headers::default());
+    }
+    let mut misplaced = 0;
+    let mut counts = Vec::new();
+    for (partition, batch) in &batches {
+        let at = TopicPartition::new("kv-timestamped-counts-changelog", *partition);
+        let rows_of = |placement| rows(StoreKind::TimestampedKeyValue, &at, placement, batch);
+        misplaced += i32::from(rows_of(Placement::LaneKey { partitions: 3 }).is_err());
+        // A store for each, as Kafka Streams has it: `a` is in two partitions.
+        let store = TwinDisk::new()
+            .open_set()
+            .open("counts", StoreKind::TimestampedKeyValue)
+            .unwrap();
+        let rows = rows_of(Placement::Source).unwrap();
+        store
+            .apply(
+                Generation(1),
+                &Batch {
+                    rows,
+                    ..Batch::default()
+                },
+            )
+            .unwrap();
+        for (key, local) in all(&*store) {
+            let (time, count) = split_local(StoreKind::TimestampedKeyValue, &local).unwrap();
+            let count = i64::from_be_bytes(count.try_into().unwrap());
+            counts.push((
+                *partition,
+                String::from_utf8(key).unwrap(),
+                time.unwrap().0 - 1_700_000_000_000,
+                count,
+            ));
+        }
+    }
+    assert!(misplaced > 0, "the fixture has keys where the hash would not put them");
+    let want = [
+        (0, "a", 3_100, 4),
+        (1, "b", 2_600, 3),
+        (2, "", 2_900, 1),
+        (2, "a", 3_200, 1),
+        (2, "é", 1_500, 1),
+    ];
+    assert_eq!(
+        counts,
+        want.map(|(p, key, time, count)| (p, key.to_owned(), time, count))
     );
 }
 

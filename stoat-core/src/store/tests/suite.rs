@@ -237,15 +237,8 @@ fn a_timestamped_value_bears_its_timestamp_in_front(place: &mut dyn Place) {
 fn a_stamp_keeps_offsets_that_a_batch_does_not_name(place: &mut dyn Place) {
     let store = open(place, StoreKind::KeyValue);
     let apply = |stamp| {
-        store
-            .apply(
-                Generation(1),
-                &Batch {
-                    rows: Vec::new(),
-                    stamp,
-                },
-            )
-            .unwrap()
+        let rows = Vec::new();
+        store.apply(Generation(1), &Batch { rows, stamp }).unwrap();
     };
     apply(stamp(1, &[(0, 5), (1, 7)]));
     apply(stamp(2, &[(1, 9), (2, 1)]));
