@@ -52,7 +52,7 @@ fn processor(p: &Processor) -> TokenStream {
             v.to_token_stream(),
             quote!(Keep),
         ),
-        Output::Rekey(k, v) => (k.to_token_stream(), v.to_token_stream(), quote!(Rekey)),
+        Output::Rekey(t) => (t.0.to_token_stream(), t.1.to_token_stream(), quote!(Rekey)),
     };
     let decls = owned(p).map(|f| {
         let (cfgs, ty, field) = (&f.cfgs, &f.ty, plain(&f.ident));

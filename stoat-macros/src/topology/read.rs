@@ -567,9 +567,8 @@ impl Reader<'_> {
     }
 
     fn must_end(&mut self, value: Value, expr: &Expr) -> Option<Edit> {
-        let flow = match value {
-            Value::Stream(f) | Value::Many(f) | Value::Group(f) => f,
-            _ => return None,
+        let (Value::Stream(flow) | Value::Many(flow) | Value::Group(flow)) = value else {
+            return None;
         };
         let Expr::MethodCall(call) = expr else {
             self.errors.on(expr, format!("nobody consumes this stream: {END_IT}"));
