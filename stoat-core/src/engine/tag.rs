@@ -91,6 +91,7 @@ impl Path {
     }
 
     /// Goes one emission down; returns what [`Path::truncate`] needs to come back.
+    #[inline]
     pub fn descend(&mut self, ordinal: u32) -> usize {
         let len = self.0.len();
         self.0.extend_from_slice(&ordinal.to_be_bytes());
@@ -98,6 +99,7 @@ impl Path {
     }
 
     /// Comes back from [`Path::descend`].
+    #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.0.truncate(len);
     }

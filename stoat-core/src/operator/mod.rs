@@ -273,6 +273,7 @@ pub struct LaneCx<'a> {
 
 impl LaneCx<'_> {
     /// The place of what is being done in ingest order.
+    #[inline]
     pub fn tag(&self) -> Tag {
         Tag {
             number: self.number,

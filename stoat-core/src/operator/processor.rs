@@ -75,6 +75,12 @@ impl<P: Handlers> ProcessorOperator<P> {
             self.cx.forwards.clear();
             return Ok(());
         };
+        if self.cx.forwards.len() == 1
+            && let Some(only) = self.cx.forwards.pop()
+        {
+            let record = only.into_record(|| self.kept_key(&cx.key))?;
+            return cx.forward_nth(child, 0, record);
+        }
         let mut forwards = std::mem::take(&mut self.cx.forwards);
         let mut result = Ok(());
         for (i, forwarded) in forwards.drain(..).enumerate() {
