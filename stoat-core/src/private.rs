@@ -144,6 +144,7 @@ pub use crate::timer::{Foreign, Own, Timer, Timers};
 pub use crate::topology::lane_state::{DecodeOnly, FitsField, KeyChanged, Lane};
 pub use crate::topology::{Bind, StaticGraph, StaticNode, Stream, Table, Topology, TopologyFn, bind_each};
 
+use crate::codec::CodecError;
 use crate::processor::{HandlerArg, HandlerResult, TimerField};
 
 /// Gives a handler its argument: `Given` is what it gets, `Want` the type that its user wrote.
@@ -250,6 +251,32 @@ pub fn ended<K, V: NothingForwarded, L, P>(stream: Stream<K, V, L, P>) {
 )]
 pub trait NothingForwarded {}
 impl NothingForwarded for std::convert::Infallible {}
+
+/// A codec that takes the one field of a derived key. Both of the derive's impls ask for it, so a wrong codec is one error.
+#[diagnostic::on_unimplemented(
+    message = "codec `{Self}` cannot encode and decode `{T}`",
+    label = "the key is written as its one field",
+    note = "use a codec that takes this type, such as `Json` for a type with `Serialize` and `Deserialize`"
+)]
+pub trait Codes<T>: Encode<T> + Decode<T> {
+    /// Writes the field.
+    ///
+    /// # Errors
+    /// As [`Encode::encode`].
+    fn encode_field(field: &T, out: &mut Vec<u8>) -> std::result::Result<(), CodecError> {
+        Self::encode(field, out)
+    }
+
+    /// Reads the field.
+    ///
+    /// # Errors
+    /// As [`Decode::decode`].
+    fn decode_field(bytes: &[u8]) -> std::result::Result<T, CodecError> {
+        Self::decode(bytes)
+    }
+}
+#[diagnostic::do_not_recommend]
+impl<T, C: Encode<T> + Decode<T>> Codes<T> for C {}
 
 /// Asks a type for constants of a trait that it may not implement: what is missing is reported elsewhere, once.
 pub struct Probe<T>(std::marker::PhantomData<T>);

@@ -177,35 +177,31 @@ impl Args {
         let ident: Ident = {
             let arg = self.get(name)?;
             let value = arg.value.clone().unwrap_or_default();
-            match Ident::parse_any.parse2(value.clone()) {
-                Ok(i) => i,
-                Err(_) => {
-                    let at = if value.is_empty() {
-                        arg.name.to_token_stream()
-                    } else {
-                        value
-                    };
-                    errors.on(at, format!("`{name}` is one of {}", list(words)));
-                    return None;
-                }
+            if let Ok(i) = Ident::parse_any.parse2(value.clone()) {
+                i
+            } else {
+                let at = if value.is_empty() {
+                    arg.name.to_token_stream()
+                } else {
+                    value
+                };
+                errors.on(at, format!("`{name}` is one of {}", list(words)));
+                return None;
             }
         };
         let given = plain(&ident);
         if let Some(w) = words.iter().find(|w| **w == given) {
             return Some(w);
         }
-        match closest(&given, words) {
-            Some(w) => {
-                errors.on(&ident, format!("unknown {name} `{given}`: did you mean `{w}`?"));
-                Some(w)
-            }
-            None => {
-                errors.on(
-                    &ident,
-                    format!("unknown {name} `{given}`: it is one of {}", list(words)),
-                );
-                None
-            }
+        if let Some(w) = closest(&given, words) {
+            errors.on(&ident, format!("unknown {name} `{given}`: did you mean `{w}`?"));
+            Some(w)
+        } else {
+            errors.on(
+                &ident,
+                format!("unknown {name} `{given}`: it is one of {}", list(words)),
+            );
+            None
         }
     }
 

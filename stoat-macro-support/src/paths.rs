@@ -76,7 +76,8 @@ pub fn same_tokens(a: &impl ToTokens, b: &impl ToTokens) -> bool {
     a.to_token_stream().to_string() == b.to_token_stream().to_string()
 }
 
-/// The same tokens at another place: an error on a generated path is then reported there.
+/// The same tokens at another place: an error on a generated path is then reported there, as if the user had written it.
+/// (So two equal errors about one type are shown once.) Whoever emits them allows `unused_qualifications`.
 pub fn at(tokens: &TokenStream, span: Span) -> TokenStream {
     tokens
         .clone()
@@ -85,7 +86,7 @@ pub fn at(tokens: &TokenStream, span: Span) -> TokenStream {
             if let TokenTree::Group(g) = &t {
                 t = TokenTree::Group(Group::new(g.delimiter(), at(&g.stream(), span)));
             }
-            t.set_span(span.resolved_at(t.span()));
+            t.set_span(span);
             t
         })
         .collect()

@@ -111,3 +111,8 @@ impl Limit {
         Ok(())
     }
 }
+
+/// The runtime under another name.
+pub mod renamed {
+    pub use stoat_core::*;
+}

@@ -12,7 +12,7 @@ use super::Key;
 /// const _: () = {
 ///     impl Key for UserId { type Codec = Utf8; }
 ///     impl KeyField for UserId where String: KeyField {}        // the bound: where serde writes the key
-///     impl Encode<UserId> for Utf8 { fn encode(..) { <Utf8 as Encode<String>>::encode(&value.0, out) } }
+///     impl Encode<UserId> for Utf8 { fn encode(..) { <Utf8 as Codes<String>>::encode_field(&value.0, out) } }
 ///     impl Decode<UserId> for Utf8 { .. }
 /// };
 /// ```
@@ -66,7 +66,7 @@ fn wrap(key: &Key, codec: &TokenStream, more: &TokenStream, bound_fields: bool) 
             quote_spanned!(ty.span()=> #check::<#ty>();)
         });
     let checks: TokenStream = checks.collect();
-    let checks = (!checks.is_empty()).then(|| quote!(const _: fn() = || { #checks };));
+    let checks = (!checks.is_empty()).then(|| quote!(#[allow(unused_qualifications)] const _: fn() = || { #checks };));
     if bound_fields && is_generic {
         let clause = field_generics.make_where_clause();
         for field in key.fields() {
@@ -100,8 +100,8 @@ fn delegate(key: &Key) -> TokenStream {
         .ident
         .clone()
         .map_or_else(|| Member::Unnamed(0.into()), Member::Named);
-    let encode = quote_spanned!(inner.span()=> <#codec as #krate::codec::Encode<#inner>>::encode(&value.#member, out));
-    let decode = quote_spanned!(inner.span()=> <#codec as #krate::codec::Decode<#inner>>::decode(bytes)?);
+    let encode = quote!(<#codec as #krate::__private::Codes<#inner>>::encode_field(&value.#member, out));
+    let decode = quote!(<#codec as #krate::__private::Codes<#inner>>::decode_field(bytes)?);
     quote! {
         #[automatically_derived]
         impl #generics #krate::codec::Encode<#name #args> for #codec #bounds {

@@ -49,6 +49,7 @@ pub(super) fn expand(e: &Endpoint) -> TokenStream {
     match e.kind {
         Kind::Sink => quote! {
             #[automatically_derived]
+        #[allow(unused_qualifications)]
             impl #krate::sink::Sink for #name { #common }
         },
         Kind::Source => {
@@ -66,13 +67,14 @@ pub(super) fn expand(e: &Endpoint) -> TokenStream {
             let lane = at(&lane, span.unwrap_or_else(|| name.span()));
             let watermark = watermark(e);
             quote! {
-                #[automatically_derived]
-                impl #krate::source::Source for #name {
-                    #common
-                    type Lane = #lane;
-                    #watermark
+                    #[automatically_derived]
+            #[allow(unused_qualifications)]
+                    impl #krate::source::Source for #name {
+                        #common
+                        type Lane = #lane;
+                        #watermark
+                    }
                 }
-            }
         }
     }
 }

@@ -23,15 +23,14 @@ const SINK: &[&str] = &["topic", "key", "value", "key_codec", "value_codec", "na
 
 pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Endpoint> {
     let word = kind.word();
-    let item: ItemStruct = match syn::parse2(item.clone()) {
-        Ok(i) => i,
-        Err(_) => {
-            errors.at(
-                proc_macro2::Span::call_site(),
-                format!("`#[{word}]` goes on a struct that names the {word}: `struct Name;`"),
-            );
-            return None;
-        }
+    let item: ItemStruct = if let Ok(i) = syn::parse2(item.clone()) {
+        i
+    } else {
+        errors.at(
+            proc_macro2::Span::call_site(),
+            format!("`#[{word}]` goes on a struct that names the {word}: `struct Name;`"),
+        );
+        return None;
     };
     if !item.generics.params.is_empty() {
         errors.on(

@@ -82,6 +82,7 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
     };
     quote! {
         #[automatically_derived]
+        #[allow(unused_qualifications)]
         impl #generics #krate::processor::Handlers for #owner #bounds {
             const ON_TIMER: &'static [&'static str] = &[#(#names,)* #(#faulty),*];
             fn process(&mut self, record: #record, cx: &mut #context) -> #result {

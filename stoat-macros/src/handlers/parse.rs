@@ -57,9 +57,9 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
 }
 
 /// The type's name without its parameters.
-fn shown(ty: &syn::Type) -> String {
+fn shown(ty: &Type) -> String {
     match ty {
-        syn::Type::Path(p) => p.path.segments.last().map(|s| plain(&s.ident)).unwrap_or_default(),
+        Type::Path(p) => p.path.segments.last().map(|s| plain(&s.ident)).unwrap_or_default(),
         other => other.to_token_stream().to_string(),
     }
 }
@@ -180,7 +180,7 @@ fn method(
 }
 
 /// Without `over` there is no current key: `Context<Self>` becomes `Context<Self, End>`, which cannot forward.
-fn without_key(f: &mut ImplItemFn, krate: &proc_macro2::TokenStream) {
+fn without_key(f: &mut ImplItemFn, krate: &TokenStream) {
     let Some(FnArg::Typed(arg)) = f.sig.inputs.last_mut() else {
         return;
     };
@@ -231,6 +231,15 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
             t.attrs.push(parse_quote!(#[allow(unused_variables)]));
         }
     }
+    // A handler's shape is given; what it does not need of it is no fault of its author.
+    f.attrs.push(parse_quote! {
+        #[allow(
+            clippy::needless_pass_by_value,
+            clippy::needless_pass_by_ref_mut,
+            clippy::unused_self,
+            clippy::unnecessary_wraps
+        )]
+    });
     let mut faults = Vec::new();
     if let Some(a) = &f.sig.asyncness {
         errors.on(

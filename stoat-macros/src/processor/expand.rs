@@ -52,7 +52,7 @@ fn processor(p: &Processor) -> TokenStream {
             v.to_token_stream(),
             quote!(Keep),
         ),
-        Output::Rekey(k, v) => (k.to_token_stream(), v.to_token_stream(), quote!(Rekey)),
+        Output::Rekey(t) => (t.0.to_token_stream(), t.1.to_token_stream(), quote!(Rekey)),
     };
     let decls = owned(p).map(|f| {
         let (cfgs, ty, field) = (&f.cfgs, &f.ty, plain(&f.ident));
@@ -83,6 +83,7 @@ fn processor(p: &Processor) -> TokenStream {
     let visitor = owned(p).next().map_or_else(|| quote!(_), |_| quote!(visitor));
     quote! {
         #[automatically_derived]
+        #[allow(unused_qualifications)]
         impl #generics #krate::processor::Processor for #name #args #bounds {
             type InKey = #key;
             type InValue = #value;
@@ -122,6 +123,7 @@ fn fits_lane(p: &Processor) -> TokenStream {
     let (_, args, _) = p.item.generics.split_for_impl();
     quote! {
         #[automatically_derived]
+        #[allow(unused_qualifications)]
         impl #generics #krate::processor::FitsLane<__K, __L> for #name #args #bounds {}
     }
 }
@@ -189,6 +191,7 @@ fn init(p: &Processor) -> TokenStream {
         quote! {
             #gone
             #[automatically_derived]
+        #[allow(unused_qualifications)]
             impl #generics #krate::processor::Unconfigured for #name #args #bounds {
                 fn init() -> #krate::processor::Init<Self> {
                     Self::init()
@@ -198,7 +201,7 @@ fn init(p: &Processor) -> TokenStream {
     });
     quote! {
         #[automatically_derived]
-        #[allow(dead_code, private_interfaces, clippy::pedantic)]
+        #[allow(unused_qualifications, dead_code, private_interfaces, clippy::pedantic)]
         impl #generics #name #args #bounds {
             #[doc = #doc]
             #vis fn init(#(#params),*) -> #krate::processor::Init<Self> {

@@ -33,9 +33,9 @@ pub(crate) enum Output {
     /// Nothing.
     None,
     /// `output = V`: the key is kept.
-    Keep(Type),
+    Keep(Box<Type>),
     /// `output = (K, V)`.
-    Rekey(Type, Type),
+    Rekey(Box<(Type, Type)>),
 }
 
 /// A field.

@@ -78,8 +78,8 @@ fn input(args: &Args, name: &Ident, errors: &mut Errors) -> Input {
 
 fn output(args: &Args, errors: &mut Errors) -> Output {
     match args.parse::<Type>("output", errors) {
-        Some(Type::Tuple(t)) if t.elems.len() == 2 => Output::Rekey(t.elems[0].clone(), t.elems[1].clone()),
-        Some(ty) => Output::Keep(ty),
+        Some(Type::Tuple(t)) if t.elems.len() == 2 => Output::Rekey(Box::new((t.elems[0].clone(), t.elems[1].clone()))),
+        Some(ty) => Output::Keep(Box::new(ty)),
         None => Output::None,
     }
 }
@@ -172,7 +172,6 @@ fn owned(
     errors: &mut Errors,
 ) -> Role {
     let known: &[&str] = match role {
-        "state" => &["codec", "name"],
         "timer" => &["clock", "foreign", "name", "codec"],
         _ => &["codec", "name"],
     };
@@ -215,11 +214,11 @@ fn owned(
             }
         }
         _ => {
-            if !last_name(ty).is_some_and(|n| STORES.contains(&&*n)) {
+            if last_name(ty).is_some_and(|n| STORES.contains(&&*n)) {
+                complete(ty, codec.as_ref(), 2, errors);
+            } else {
                 errors.on(&*ty, "a `#[store]` field is a `KeyValueStore<K, V>`");
                 *ty = parse_quote!(#krate::store::KeyValueStore<#key, ()>);
-            } else {
-                complete(ty, codec.as_ref(), 2, errors);
             }
             Role::Store { name }
         }

@@ -24,7 +24,8 @@ pub(super) fn expand(mut t: Topology) -> TokenStream {
     let graph = graph(&t);
     rewrite(&mut t);
     let (krate, item) = (&t.krate, &mut t.item);
-    item.block.stmts.extend(checks);
+    // In front: items behind statements are a lint.
+    item.block.stmts.splice(0..0, checks);
     let (name, vis, shown) = (&item.sig.ident, &item.vis, plain(&item.sig.ident));
     let cfgs: Vec<_> = item.attrs.iter().filter(|a| a.path().is_ident("cfg")).collect();
     quote! {

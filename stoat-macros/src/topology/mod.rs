@@ -77,7 +77,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let Ok(parsed) = syn::parse2::<ItemFn>(item.clone()) else {
         // The compiler has its own words for what does not parse; the user's item is all it needs.
         errors.at(
-            proc_macro2::Span::call_site(),
+            Span::call_site(),
             "`#[topology]` goes on a function: `fn name(t: &mut Topology) { .. }`",
         );
         let mut out = errors.to_token_stream();

@@ -10,7 +10,7 @@ use quote::ToTokens;
 use stoat_macro_support::{Errors, plain};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt, Type};
+use syn::{Attribute, Expr, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt, Type};
 
 use super::{Edit, Node, Topology};
 
@@ -113,6 +113,15 @@ pub(super) fn read(item: ItemFn, krate: TokenStream, builder: &Ident, errors: &m
 
 impl Reader<'_> {
     fn statement(&mut self, stmt: &Stmt) -> Option<Edit> {
+        if let Some(cfg) = cfg(stmt)
+            && self.says_stream(stmt)
+        {
+            self.errors.on(
+                cfg,
+                "a step that may not be there would make the known graph wrong: write two `#[topology]` functions, each under \
+                 its `#[cfg(..)]`",
+            );
+        }
         let mut exits = Exits(Vec::new());
         exits.visit_stmt(stmt);
         for at in &exits.0 {
@@ -544,6 +553,16 @@ impl Reader<'_> {
         found.found
     }
 
+    /// Whether a statement has to do with streams.
+    fn says_stream(&self, stmt: &Stmt) -> bool {
+        let mut found = Mentions {
+            names: self.by_name.keys().cloned().chain([plain(&self.builder)]).collect(),
+            found: Vec::new(),
+        };
+        found.visit_stmt(stmt);
+        !found.found.is_empty()
+    }
+
     fn in_macro(&mut self, mac: &Macro) -> Value {
         let names: Vec<String> = self.by_name.keys().cloned().chain([plain(&self.builder)]).collect();
         let mut found = Vec::new();
@@ -567,9 +586,8 @@ impl Reader<'_> {
     }
 
     fn must_end(&mut self, value: Value, expr: &Expr) -> Option<Edit> {
-        let flow = match value {
-            Value::Stream(f) | Value::Many(f) | Value::Group(f) => f,
-            _ => return None,
+        let (Value::Stream(flow) | Value::Many(flow) | Value::Group(flow)) = value else {
+            return None;
         };
         let Expr::MethodCall(call) = expr else {
             self.errors.on(expr, format!("nobody consumes this stream: {END_IT}"));
@@ -595,6 +613,30 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// The `#[cfg(..)]` of a statement.
+fn cfg(stmt: &Stmt) -> Option<&Attribute> {
+    let attrs = match stmt {
+        Stmt::Local(l) => &l.attrs,
+        Stmt::Macro(m) => &m.attrs,
+        Stmt::Expr(Expr::MethodCall(e), _) => {
+            // The attribute of a statement hangs on the first expression of its chain.
+            let mut e = e;
+            loop {
+                if !e.attrs.is_empty() {
+                    break &e.attrs;
+                }
+                match &*e.receiver {
+                    Expr::MethodCall(inner) => e = inner,
+                    Expr::Path(p) => break &p.attrs,
+                    _ => return None,
+                }
+            }
+        }
+        _ => return None,
+    };
+    attrs.iter().find(|a| a.path().is_ident("cfg"))
 }
 
 fn first_type(call: &ExprMethodCall) -> Option<Type> {

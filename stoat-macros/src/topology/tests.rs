@@ -155,6 +155,20 @@ fn control_flow_over_streams_is_refused() {
 }
 
 #[test]
+fn a_step_under_cfg_is_refused_and_other_statements_are_not() {
+    for stmts in [
+        quote! { #[cfg(a)] let e = t.source::<E>(); #[cfg(not(a))] helper(1); let f = t.source::<F>(); e.merge(f).discard(); },
+        quote! { #[cfg(a)] t.source::<E>().discard(); },
+        quote! { let e = t.source::<E>(); #[cfg(a)] e.discard(); },
+    ] {
+        one(stmts, "would make the known graph wrong");
+    }
+    fine(
+        quote! { #[cfg(a)] let n = 1; #[cfg(not(a))] let n = 2; t.source::<E>().filter(move |_, e| e.n > n).discard(); },
+    );
+}
+
+#[test]
 fn a_stream_that_goes_where_nobody_reads_is_refused() {
     one(quote! { let e = t.source::<E>(); helper(e); }, "`helper` is not read");
     one(

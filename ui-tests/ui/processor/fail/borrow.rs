@@ -1,7 +1,6 @@
 use stoat_core::prelude::*;
-use stoat_ui_tests::*;
 
-#[processor(input = (UserId, Event), output = Session)]
+#[processor(input = (String, u64), output = u64)]
 struct P<'a> {
     name: &'a str,
 }
