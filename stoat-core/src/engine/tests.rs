@@ -165,7 +165,14 @@ impl World {
     }
 
     /// Feeds `records`, with crashes, restarts with other lane counts and faults in between; then lets it come to rest.
-    fn torment(&mut self, graph: &Graph, records: u64, faults: Faults, mut record: impl FnMut(&mut Random, u64) -> (String, String, i64), seed: u64) {
+    fn torment(
+        &mut self,
+        graph: &Graph,
+        records: u64,
+        faults: Faults,
+        mut record: impl FnMut(&mut Random, u64) -> (String, String, i64),
+        seed: u64,
+    ) {
         self.cluster.set_faults(faults);
         let lanes = [1, 2, 3, 16][self.random.below(4) as usize];
         let mut running = self.engine(graph.clone(), lanes);
@@ -339,7 +346,8 @@ fn n1_offsets_that_a_group_lost_are_written_again_and_foreign_ones_stop_the_star
     let mut second = world.engine(graph.clone(), 2);
     finish(&mut second, &mut world.now, "second");
     assert_eq!(world.cluster.committed("app", &tp), Some(10), "written again from the epoch record");
-    let outputs = |w: &World| (0..2).map(|p| w.cluster.log("counts", p).iter().filter(|r| !r.marker).count()).sum::<usize>();
+    let outputs =
+        |w: &World| (0..2).map(|p| w.cluster.log("counts", p).iter().filter(|r| !r.marker).count()).sum::<usize>();
     assert_eq!(outputs(&world), 30, "nothing twice");
     world.cluster.set_committed("app", &tp, Some(3));
     let mut third = world.engine(graph.clone(), 2);
@@ -403,7 +411,8 @@ fn n9_latest_applies_once_and_a_new_partition_starts_at_its_beginning() {
     }
     let mut second = start(&mut world);
     finish(&mut second, &mut world.now, "second");
-    let values: Vec<String> = (0..2).flat_map(|p| world.cluster.log("counts", p)).filter(|r| !r.marker).map(|r| string(&r.key)).collect();
+    let values: Vec<String> =
+        (0..2).flat_map(|p| world.cluster.log("counts", p)).filter(|r| !r.marker).map(|r| string(&r.key)).collect();
     assert_eq!(values, vec!["new"; 5]);
     drop(graph);
 }

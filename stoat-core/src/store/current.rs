@@ -51,11 +51,7 @@ impl Current {
     pub(crate) fn leave(&mut self, index: usize) -> Result<()> {
         self.active = false;
         self.slot = None;
-        if self.index == index {
-            Ok(())
-        } else {
-            Err(self.exchanged())
-        }
+        if self.index == index { Ok(()) } else { Err(self.exchanged()) }
     }
 
     #[cold]

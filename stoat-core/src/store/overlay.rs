@@ -179,12 +179,7 @@ impl<V> Overlay<V> {
                 e.frozen = true;
                 self.frozen.push(at);
             }
-            rows.push(Row {
-                key: e.key.to_vec(),
-                lane_key: e.key.len(),
-                value,
-                timestamp: e.timestamp,
-            });
+            rows.push(Row { key: e.key.to_vec(), lane_key: e.key.len(), value, timestamp: e.timestamp });
         }
         self.dirty.clear();
         Ok(())

@@ -60,11 +60,7 @@ fn hand(tags: &[Tag]) -> Parcel {
 }
 
 fn barrier(number: u64, watermark: i64) -> Parcel {
-    Parcel::Control(Passed {
-        number,
-        control: Control::Barrier(Epoch(1)),
-        watermark: Timestamp(watermark),
-    })
+    Parcel::Control(Passed { number, control: Control::Barrier(Epoch(1)), watermark: Timestamp(watermark) })
 }
 
 fn deliver(inbox: &mut Inbox, most: usize) -> Vec<Tag> {
@@ -75,10 +71,7 @@ fn deliver(inbox: &mut Inbox, most: usize) -> Vec<Tag> {
         number: 0,
         path: Path::default(),
         key: CurrentKey::default(),
-        now: Now {
-            watermark: Timestamp::MIN,
-            wall: Timestamp::MIN,
-        },
+        now: Now { watermark: Timestamp::MIN, wall: Timestamp::MIN },
         origin: None,
         outputs: &mut Outputs::default(),
         sink_partitions: &[],
@@ -129,11 +122,7 @@ fn a_record_waits_while_an_empty_queue_may_still_get_a_smaller_one() {
     assert_eq!(deliver(&mut inbox, 9), [tag(5, &[1])]);
     inbox.frontier(0, tag(7, &[0]));
     assert_eq!(deliver(&mut inbox, 9), [tag(7, &[])]);
-    assert_eq!(
-        inbox.bound(),
-        tag(7, &[0]),
-        "what the lane may still send begins where it may still receive"
-    );
+    assert_eq!(inbox.bound(), tag(7, &[0]), "what the lane may still send begins where it may still receive");
 }
 
 #[test]
@@ -145,11 +134,7 @@ fn a_control_message_is_taken_once_when_all_queues_have_come_to_it_with_the_smal
     let mut caused = Tag::record(6);
     caused.path = Path::fired(SubTopologyId(0), Timestamp(1), b"k", 1);
     inbox.put(2, hand(std::slice::from_ref(&caused))).unwrap();
-    assert_eq!(
-        deliver(&mut inbox, 9),
-        [caused],
-        "what a message causes upstream comes before it"
-    );
+    assert_eq!(deliver(&mut inbox, 9), [caused], "what a message causes upstream comes before it");
     assert_eq!(inbox.next(), Next::Wait);
     inbox.put(2, barrier(6, 20)).unwrap();
     assert_eq!(inbox.next(), Next::Control);

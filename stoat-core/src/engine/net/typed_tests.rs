@@ -47,20 +47,8 @@ impl p::Processor for Close {
     type Mode = p::Keep;
     const NAME: &'static str = "Close";
     const FIELDS: &'static [p::FieldDecl] = &[
-        p::FieldDecl::of::<Keyed<String>>(
-            "open",
-            p::FieldOptions {
-                name: None,
-                clock: TimeDomain::Event,
-            },
-        ),
-        p::FieldDecl::of::<Timer<String>>(
-            "idle",
-            p::FieldOptions {
-                name: None,
-                clock: TimeDomain::Event,
-            },
-        ),
+        p::FieldDecl::of::<Keyed<String>>("open", p::FieldOptions { name: None, clock: TimeDomain::Event }),
+        p::FieldDecl::of::<Timer<String>>("idle", p::FieldOptions { name: None, clock: TimeDomain::Event }),
     ];
 
     fn visit_fields<V: p::FieldVisitor<Self>>(&mut self, visitor: &mut V) {
@@ -78,25 +66,18 @@ where
 
 impl p::Unconfigured for Close {
     fn init() -> p::Init<Self> {
-        p::Init::new(move |build| Self {
-            open: build.field(0),
-            idle: build.field(1),
-        })
+        p::Init::new(move |build| Self { open: build.field(0), idle: build.field(1) })
     }
 }
 
 impl p::Handlers for Close {
     const ON_TIMER: &'static [&'static str] = &["idle"];
-    const PUNCTUATORS: &'static [p::Punctuator] = &[p::Punctuator {
-        every: Duration::from_millis(50),
-        domain: TimeDomain::Event,
-        over: Some(0),
-    }];
+    const PUNCTUATORS: &'static [p::Punctuator] =
+        &[p::Punctuator { every: Duration::from_millis(50), domain: TimeDomain::Event, over: Some(0) }];
 
     fn process(&mut self, record: Record<String, String>, _cx: &mut Context<Self>) -> Result<()> {
         let open = self.open.take()?;
-        self.open
-            .put(open.map_or(record.value.clone(), |o| format!("{o},{}", record.value)))?;
+        self.open.put(open.map_or(record.value.clone(), |o| format!("{o},{}", record.value)))?;
         self.idle.set(record.timestamp + Duration::from_millis(20))
     }
 
@@ -139,10 +120,7 @@ fn events(random: &mut Random, subs: u32) -> Vec<Event> {
         if random.below(12) == 0 {
             let mut watermarks = vec![Timestamp::MIN; subs as usize];
             watermarks[0] = Timestamp(time - 5);
-            all.push(Event::Mark(Arc::new(Mark {
-                watermarks,
-                limits: vec![None; subs as usize],
-            })));
+            all.push(Event::Mark(Arc::new(Mark { watermarks, limits: vec![None; subs as usize] })));
         }
         if random.below(40) == 0 {
             epoch += 1;
@@ -151,9 +129,7 @@ fn events(random: &mut Random, subs: u32) -> Vec<Event> {
         }
     }
     all.push(Event::Mark(Arc::new(Mark {
-        watermarks: (0..subs)
-            .map(|s| if s == 0 { Timestamp(time + 1000) } else { Timestamp::MIN })
-            .collect(),
+        watermarks: (0..subs).map(|s| if s == 0 { Timestamp(time + 1000) } else { Timestamp::MIN }).collect(),
         limits: vec![None; subs as usize],
     })));
     all.push(Event::Barrier(Epoch(epoch + 1)));
@@ -199,10 +175,7 @@ fn run(declare: fn(&mut Topology)) -> Vec<(i32, String, Vec<u8>, i64)> {
 fn i06_words_counted_behind_a_re_key_are_the_same_on_every_number_of_lanes() {
     let mut counts: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for (_, word, n, _) in run(words) {
-        counts
-            .entry(word)
-            .or_default()
-            .push(u64::from_be_bytes(n.try_into().unwrap()));
+        counts.entry(word).or_default().push(u64::from_be_bytes(n.try_into().unwrap()));
     }
     assert_eq!(counts.values().map(Vec::len).sum::<usize>(), 1800);
     for (word, n) in counts {
@@ -215,11 +188,6 @@ fn i06_i15_sessions_closed_by_timers_are_the_same_on_every_number_of_lanes() {
     let closed = run(closes);
     let (open, closed): (Vec<_>, Vec<_>) = closed.iter().partition(|c| c.2.starts_with(b"open: "));
     let values: usize = closed.iter().map(|c| c.2.split(|b| *b == b',').count()).sum();
-    assert!(
-        closed.len() > 20 && open.len() > 20,
-        "{} closed, {} open",
-        closed.len(),
-        open.len()
-    );
+    assert!(closed.len() > 20 && open.len() > 20, "{} closed, {} open", closed.len(), open.len());
     assert_eq!(values, 600, "each record is in one session");
 }
