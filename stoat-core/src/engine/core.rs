@@ -244,7 +244,7 @@ impl Engine {
             sink_partitions: plan.sink_partitions.clone().into(),
             watermarks: &watermarks,
             wall: known.record.wall,
-            cache_budget: self.config.memory_budget.as_u64() as usize / 4,
+            cache_budget: self.config.shares().cache,
             settings: NetSettings::default(),
         };
         let net = (self.net)(&build)?;

@@ -68,6 +68,8 @@ struct Pending {
     rows: Vec<(StoreId, Vec<Row>)>,
     record: EpochRecord,
     committed: Option<Committed>,
+    /// Bytes of outputs: the lanes have handed them over and count them no longer.
+    bytes: usize,
     keep_alive: bool,
     /// The final barrier of a graceful stop.
     last: bool,
@@ -163,8 +165,7 @@ impl Run {
         cx.io.submit(Command::Open { partition: epochs.clone(), offset: known.claimed_at });
         cx.io.fetch(epochs, FOLLOW_FETCH);
         let due = marked.iter().any(|w| *w > Timestamp::MIN);
-        let budget = cx.config.memory_budget.as_u64() as usize;
-        let limits = Limits { max_wait: cx.config.max_wait, fetch_budget: budget / 4 };
+        let limits = Limits { max_wait: cx.config.max_wait, fetch_budget: cx.config.shares().fetched };
         let cut = Cut { inputs: cuts, marked, wall: record.wall };
         let ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
         let committed_offsets =
@@ -421,10 +422,11 @@ impl Run {
         }
         self.ticks(cx);
         self.marks(cx);
-        let budget = cx.config.memory_budget.as_u64() as usize;
-        let (soft, hard) = (budget / 8, budget / 4);
+        let hard = cx.config.shares().uncommitted;
+        let soft = hard / 2;
         let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
-        if !self.stopping && !held && self.net.uncommitted() < hard {
+        let uncommitted = self.net.uncommitted() + self.pending.as_ref().map_or(0, |p| p.bytes);
+        if !self.stopping && !held && uncommitted < hard {
             let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA);
             self.stats.records += done.records as u64;
             busy = done.records > 0 && !done.stalled;
@@ -535,6 +537,7 @@ impl Run {
             rows: Vec::new(),
             record: EpochRecord::default(),
             committed: None,
+            bytes: 0,
             keep_alive,
             last: self.stopping,
         });
@@ -565,6 +568,7 @@ impl Run {
             outputs.push(o);
             p.rows.extend(stores);
         }
+        p.bytes = outputs.iter().map(Outputs::weight).sum();
         let order = merge(&outputs);
         let batches: Vec<ProduceBatch> = outputs.into_iter().map(|o| o.batch).collect();
         let offsets = plan.inputs.iter().zip(&p.cuts).filter_map(|(i, c)| {
