@@ -69,7 +69,7 @@ fn ingest(partitions: u32, idleness: u64) -> Ingest {
         watermark: WatermarkStrategy {
             out_of_orderness: Duration::from_millis(2),
             idleness: Duration::from_millis(idleness),
-            future_bound: Duration::from_millis(1000),
+            future_bound: Duration::from_secs(1),
         },
         name: format!("in-{i}"),
     };

@@ -343,7 +343,7 @@ impl<'a> Ingest<'a> {
                     }
                 }
                 NetEvent::Marked { lane, number, more_due, nth } => {
-                    self.marked.entry(number).or_default().push((lane, more_due, nth))
+                    self.marked.entry(number).or_default().push((lane, more_due, nth));
                 }
                 NetEvent::Fault { origin, error, .. } => self.faults.push((origin, error)),
             }
