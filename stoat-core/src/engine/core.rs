@@ -235,6 +235,12 @@ impl Engine {
         );
         let watermarks: Vec<Watermark> =
             plan.subs.iter().map(|s| known.record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN)).collect();
+        let punctuated: Vec<Watermark> = plan
+            .subs
+            .iter()
+            .zip(&watermarks)
+            .map(|(s, w)| known.record.punctuated.get(&s.name).copied().unwrap_or(*w))
+            .collect();
         let counts = plan.lane_counts();
         let build = NetBuild {
             graph: &self.graph,
@@ -243,6 +249,7 @@ impl Engine {
             sink_topics: plan.sink_topics.clone(),
             sink_partitions: plan.sink_partitions.clone().into(),
             watermarks: &watermarks,
+            punctuated: &punctuated,
             wall: known.record.wall,
             cache_budget: self.config.shares().cache,
             settings: NetSettings::default(),
@@ -304,6 +311,7 @@ impl Engine {
         tracing::warn!("restarting in place, from the last committed epoch: {reason}");
         self.generation = Generation(self.generation.0 + 1);
         self.status.restarts += 1;
+        self.status.run.settled = false;
         self.status.state = State::Starting;
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let known = self.known.as_ref().expect("a running engine knows its plan");

@@ -91,6 +91,8 @@ pub struct Frozen {
     pub stores: Vec<(StoreId, Vec<Row>)>,
     /// The watermark that the lane has reached (its last mark).
     pub watermark: Watermark,
+    /// Up to which watermark event-time punctuators have been called; behind `watermark` where a limit cut the last mark.
+    pub punctuated: Watermark,
 }
 
 /// What the lanes tell the control side.

@@ -53,8 +53,15 @@ pub enum End {
 /// How far the epoch behind the barrier is.
 enum Stage {
     Freezing,
-    Committing { op: OpId, tries: u32 },
-    Applying { job: u64 },
+    Committing {
+        op: OpId,
+        tries: u32,
+    },
+    /// Committed; the lanes finish what they were given, so that all see the stores change at one ingest number.
+    Draining,
+    Applying {
+        job: u64,
+    },
 }
 
 struct Pending {
@@ -71,6 +78,8 @@ struct Pending {
     /// Bytes of outputs: the lanes have handed them over and count them no longer.
     bytes: usize,
     keep_alive: bool,
+    /// Whether the stores are made durable with it.
+    flush: bool,
     /// The final barrier of a graceful stop.
     last: bool,
 }
@@ -240,6 +249,9 @@ impl Run {
             self.net_event(cx, event)?;
         }
         self.net_events = net_events;
+        if self.draining() && self.net.lowest() == u64::MAX {
+            self.apply(cx);
+        }
         self.watch(cx)?;
         let busy = self.sequence(cx);
         if self.stopping && self.pending.is_none() && self.flushed {
@@ -383,7 +395,7 @@ impl Run {
         // A commit is bounded by the broker's client, which gives it the transaction's time-out.
         let limit = match p.stage {
             Stage::Committing { .. } => limit + cx.config.transaction_timeout.as_millis() as u64,
-            Stage::Freezing | Stage::Applying { .. } => limit,
+            Stage::Freezing | Stage::Draining | Stage::Applying { .. } => limit,
         };
         if cx.now.saturating_sub(p.since) < limit {
             return Ok(());
@@ -400,6 +412,7 @@ impl Run {
                 format!("lanes {} have not reached the barrier", missing.join(", "))
             }
             Stage::Committing { .. } => "the transaction is not committed".to_owned(),
+            Stage::Draining => "the lanes have not finished what they were given".to_owned(),
             Stage::Applying { .. } => "the stores are not written".to_owned(),
         };
         let after = humantime::format_duration(Duration::from_millis(limit)).to_string();
@@ -420,13 +433,16 @@ impl Run {
         for (i, bytes) in self.demand.drain(..) {
             cx.io.fetch(self.known.plan.inputs[i as usize].partition.clone(), bytes);
         }
-        self.ticks(cx);
-        self.marks(cx);
-        let hard = cx.config.shares().uncommitted;
+        if !self.draining() {
+            self.ticks(cx);
+            self.marks(cx);
+        }
+        // Something must always go through, however small the budget.
+        let hard = cx.config.shares().uncommitted.max(1);
         let soft = hard / 2;
         let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
         let uncommitted = self.net.uncommitted() + self.pending.as_ref().map_or(0, |p| p.bytes);
-        if !self.stopping && !held && uncommitted < hard {
+        if !self.stopping && !held && !self.draining() && uncommitted < hard {
             let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA);
             self.stats.records += done.records as u64;
             busy = done.records > 0 && !done.stalled;
@@ -440,10 +456,10 @@ impl Run {
             if self.stopping && !held {
                 // The last epoch, even an empty one: it renews and flushes every store.
                 if !self.flushed {
-                    self.barrier(cx, true);
+                    self.barrier(cx, true, true);
                 }
             } else if (!idle && now_due) || keep_alive {
-                self.barrier(cx, keep_alive);
+                self.barrier(cx, keep_alive, false);
             }
         }
         self.stats.settled = self.ingest.at_end()
@@ -520,7 +536,8 @@ impl Run {
         limits
     }
 
-    fn barrier(&mut self, cx: &RunCx<'_>, keep_alive: bool) {
+    /// `last`: the final barrier of a graceful stop.
+    fn barrier(&mut self, cx: &RunCx<'_>, keep_alive: bool, last: bool) {
         let epoch = self.epoch;
         self.epoch = Epoch(epoch.0 + 1);
         let (cuts, wall) = (self.ingest.cuts(), self.ingest.wall());
@@ -539,7 +556,8 @@ impl Run {
             committed: None,
             bytes: 0,
             keep_alive,
-            last: self.stopping,
+            flush: false,
+            last,
         });
     }
 
@@ -562,9 +580,13 @@ impl Run {
         }
         let mut outputs: Vec<Outputs> = Vec::with_capacity(frozen.len());
         for f in frozen {
-            let Frozen { lane, outputs: o, stores, watermark, .. } = f;
-            let at = record.watermarks.entry(plan.subs[lane.sub.0 as usize].name.clone()).or_insert(watermark);
+            let Frozen { lane, outputs: o, stores, watermark, punctuated, .. } = f;
+            let sub = &plan.subs[lane.sub.0 as usize].name;
+            let at = record.watermarks.entry(sub.clone()).or_insert(watermark);
             *at = (*at).min(watermark);
+            if punctuated < watermark {
+                record.punctuated.insert(sub.clone(), punctuated);
+            }
             outputs.push(o);
             p.rows.extend(stores);
         }
@@ -646,15 +668,35 @@ impl Run {
                 ends.insert(tp.partition, *end);
             }
         }
+        p.flush = flush;
+        p.committed = Some(c);
+        p.since = cx.now;
+        p.stage = Stage::Draining;
+        if !self.known.plan.peeks {
+            self.apply(cx);
+        }
+    }
+
+    /// Whether a committed epoch waits for the lanes to come to rest before it is applied.
+    fn draining(&self) -> bool {
+        matches!(&self.pending, Some(Pending { stage: Stage::Draining | Stage::Applying { .. }, .. }))
+            && self.known.plan.peeks
+    }
+
+    /// Writes the committed epoch to the stores.
+    fn apply(&mut self, cx: &mut RunCx<'_>) {
+        let Some(p) = &mut self.pending else { return };
+        if !matches!(p.stage, Stage::Draining) {
+            return;
+        }
         let rows = std::mem::take(&mut p.rows);
+        let ends = p.committed.as_ref().map_or(&[][..], |c| &c.ends);
         let batches: Vec<(Arc<dyn ByteStore>, Batch)> =
-            store_batches(&self.known.targets, rows, &c.ends, p.epoch, cx.wall, flush)
+            store_batches(&self.known.targets, rows, ends, p.epoch, cx.wall, p.flush)
                 .into_iter()
                 .map(|(s, b)| (Arc::clone(&cx.stores[s.0 as usize]), b))
                 .collect();
-        let generation = self.generation;
-        p.committed = Some(c);
-        p.since = cx.now;
+        let (generation, flush) = (self.generation, p.flush);
         let job = cx.io.write(|id| WriteJob { id, generation, batches, flush });
         p.stage = Stage::Applying { job };
     }
@@ -691,6 +733,10 @@ impl Run {
         let c = cx.config;
         let ms = |d: Duration| d.as_millis() as u64;
         let mut at = self.last_commit + ms(c.keep_alive);
+        if self.draining() {
+            // Nobody tells when the lanes come to rest.
+            at = at.min(cx.now + 1);
+        }
         if let Some(p) = &self.pending {
             at = at.min(p.since + ms(c.commit_timeout));
         } else if self.ingest.records() > 0 || self.ingest.moved() || self.net.uncommitted() > 0 {

@@ -54,6 +54,7 @@ fn graph() -> Graph {
             sub: SubTopologyId(1),
             key_codec: "k".to_owned(),
             foreign: false,
+            peeks: false,
         }],
         subs: 3,
     };

@@ -60,6 +60,7 @@ fn ingest(partitions: u32, idleness: u64) -> Ingest {
         changelogs: Vec::new(),
         sink_topics: Arc::new([]),
         sink_partitions: Vec::new(),
+        peeks: false,
     };
     let spec = |i| InputSpec {
         sub: SubTopologyId(0),
