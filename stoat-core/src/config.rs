@@ -56,7 +56,7 @@ trait Value: Sized {
 }
 
 impl Value for String {
-    const WHAT: &'static str = "a text that is not empty";
+    const WHAT: &'static str = "a text of at least one character";
     fn parse(text: &str) -> Option<Self> {
         (!text.is_empty()).then(|| text.to_owned())
     }
@@ -166,7 +166,10 @@ macro_rules! config {
         /// All keys with their documentation and defaults.
         pub fn keys() -> Vec<(&'static str, String, String)> {
             let d = Config::default();
-            vec![$(($key, [$($doc),+].concat().trim().to_owned(), d.$field.show())),+]
+            let mut all = vec![$(($key, [$($doc),+].concat().trim().to_owned(), d.$field.show())),+];
+            let client = "Settings of the Kafka client (librdkafka) under its own names, such as `stoat.kafka.client.security.protocol`.";
+            all.push(("stoat.kafka.client.<name>", client.to_owned(), String::new()));
+            all
         }
 
         impl Config {
@@ -190,9 +193,11 @@ macro_rules! config {
 }
 
 const CLIENT: &str = "stoat.kafka.client.";
+/// With less nothing fits into the shares of the budget.
+const LEAST_MEMORY: bytesize::ByteSize = bytesize::ByteSize::mib(1);
 
 config! {
-    /// Names the application: consumer group, transactional id, changelogs. Required; examples have their own.
+    /// Names the application: consumer group, transactional id, changelogs. Absent: the topology's name.
     "stoat.application-id" application_id: Option<String> = None;
     /// Kafka's bootstrap servers, `host:port,..`. Absent: the embedded broker.
     "stoat.bootstrap-servers" bootstrap_servers: Option<String> = None;
@@ -278,7 +283,7 @@ impl Config {
             return Ok(());
         }
         match self.put(key, value) {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(())) => self.limits(key),
             Some(Err(what)) if is_secret(key) => {
                 Err(Error::new(ErrorKind::Config, format!("the value of `{key}` is not {what}")))
             }
@@ -287,6 +292,23 @@ impl Config {
             }
             None => Err(unknown(key)),
         }
+    }
+
+    /// Refuses values that parse but with which nothing would go on.
+    fn limits(&self, key: &str) -> Result<()> {
+        let why = match key {
+            "stoat.lanes" if self.lanes == Some(0) => "at least one lane is needed",
+            "stoat.topics.partitions" if self.topic_partitions == 0 => "a topic has at least one partition",
+            "stoat.memory.budget" if self.memory_budget < LEAST_MEMORY => "at least 1MiB is needed",
+            "stoat.commit.timeout" if self.commit_timeout.is_zero() => {
+                "no commit ends in no time; a minute (`1m`) is usual"
+            }
+            "stoat.commit.keep-alive" if self.keep_alive.is_zero() => {
+                "an idle application would commit without a pause; half an hour (`30m`) is usual"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Config, format!("`{key}` is too small: {why}")))
     }
 
     /// Reads a YAML file on top of what is set.
@@ -363,6 +385,14 @@ impl Config {
                 ),
             ));
         }
+        if id.chars().all(|c| c == '.') {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "`stoat.application-id` is `{id}`: it also names a folder, so it must not consist of dots alone"
+                ),
+            ));
+        }
         Ok(id)
     }
 
@@ -419,7 +449,7 @@ fn unknown(key: &str) -> Error {
     let hint = match near {
         Some((k, _)) => format!("did you mean `{k}`?"),
         None if key.contains("kafka") => format!("settings of the Kafka client begin with `{CLIENT}`"),
-        None => "all keys begin with `stoat.`; the documentation of `config` lists them".to_owned(),
+        None => "all keys begin with `stoat.`; `--list-config` lists them".to_owned(),
     };
     Error::new(ErrorKind::Config, format!("unknown configuration key `{key}`: {hint}"))
 }
@@ -509,5 +539,33 @@ mod tests {
         assert!(c.yaml("stoat.lanes: [1, 2]").unwrap_err().to_string().contains("list"));
         c.set("stoat.application-id", "a b").unwrap();
         assert!(c.application_id().unwrap_err().to_string().contains("topic names"));
+    }
+
+    #[test]
+    fn values_with_which_nothing_would_go_on_are_refused() {
+        let mut c = Config::default();
+        for (key, value) in [
+            ("stoat.lanes", "0"),
+            ("stoat.topics.partitions", "0"),
+            ("stoat.memory.budget", "1KiB"),
+            ("stoat.commit.timeout", "0s"),
+            ("stoat.commit.keep-alive", "0s"),
+        ] {
+            let e = c.set(key, value).unwrap_err();
+            assert!(e.to_string().contains(key) && e.to_string().contains("too small"), "{e}");
+            assert_eq!(e.exit_code(), 2);
+        }
+        c.set("stoat.memory.budget", "1MiB").unwrap();
+        let e = c.set("stoat.application-id", "").unwrap_err().to_string();
+        assert!(e.ends_with("not a text of at least one character"), "{e}");
+    }
+
+    #[test]
+    fn an_application_id_does_not_lead_out_of_the_state_directory() {
+        let mut c = Config::default();
+        for id in [".", ".."] {
+            c.set("stoat.application-id", id).unwrap();
+            assert!(c.application_id().unwrap_err().to_string().contains("dots alone"));
+        }
     }
 }

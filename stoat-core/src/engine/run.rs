@@ -382,6 +382,14 @@ impl Run {
                 match error.kind() {
                     // May be over next time; what comes again and again spends the budget.
                     ErrorKind::Handler => Err(End::Recover { reason: error.to_string(), fenced: false, counts: true }),
+                    ErrorKind::Codec => Err(End::Fatal(Error::new(
+                        ErrorKind::Codec,
+                        format!(
+                            "{error}; the application stops before this record and commits nothing of it. Declare a codec \
+                             and a type that take it, then start again; or set the consumer group's offset of this partition \
+                             behind it and start once with `stoat.start.offsets=group`"
+                        ),
+                    ))),
                     _ => Err(End::Fatal(error)),
                 }
             }

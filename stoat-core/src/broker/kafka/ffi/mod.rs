@@ -9,9 +9,9 @@ mod admin;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::size_of;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rdkafka_sys as sys;
 use sys::rd_kafka_vtype_t as Vtype;
@@ -224,9 +224,34 @@ extern "C" fn on_response_received(
     0
 }
 
+/// Whether the same line, its numbers aside, was told within the last minutes: while a broker or a topic is away librdkafka
+/// says so for each connection and partition, again and again.
+fn repeated(line: &str) -> bool {
+    const SILENCE: Duration = Duration::from_mins(5);
+    const REMEMBERED: usize = 64;
+    static TOLD: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
+    // What librdkafka puts into parentheses says how long and how often.
+    let shape: String = line.split(" (after ").next().unwrap_or(line).chars().filter(|c| !c.is_ascii_digit()).collect();
+    let now = Instant::now();
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    told.retain(|(_, at)| now.duration_since(*at) < SILENCE);
+    if told.iter().any(|(s, _)| *s == shape) {
+        return true;
+    }
+    if told.len() == REMEMBERED {
+        told.remove(0);
+    }
+    told.push((shape, now));
+    false
+}
+
 extern "C" fn on_log(_rk: *const sys::rd_kafka_t, level: c_int, facility: *const c_char, line: *const c_char) {
     // SAFETY: librdkafka passes NUL-terminated texts that live during the call.
     let (facility, line) = unsafe { (text(facility), text(line)) };
+    if repeated(&line) {
+        tracing::debug!(target: "stoat::kafka", facility, "{line}");
+        return;
+    }
     // syslog levels: what librdkafka calls an error is for us news of a connection, which the engine reports by itself.
     match level {
         // Settings of ours that the library has an opinion on.
