@@ -203,7 +203,8 @@ pub fn sessions(plan: &Plan) -> Outcome<Report> {
     let mut open: BTreeMap<Vec<u8>, (i64, i64, u64)> = BTreeMap::new();
     let mut model: BTreeMap<(Vec<u8>, String), i64> = BTreeMap::new();
     let mut newest: BTreeMap<i32, i64> = BTreeMap::new();
-    let written = |(start, end, clicks): (i64, i64, u64)| format!("{{\"start\":{start},\"end\":{end},\"clicks\":{clicks}}}");
+    let written =
+        |(start, end, clicks): (i64, i64, u64)| format!("{{\"start\":{start},\"end\":{end},\"clicks\":{clicks}}}");
     report.input = client
         .read_all("clicks", |p, r| {
             let (user, at) = (r.key.unwrap_or_default().to_vec(), r.timestamp.0);
@@ -229,7 +230,8 @@ pub fn sessions(plan: &Plan) -> Outcome<Report> {
     }
     report.output = client
         .read_all("user-sessions", |_, r| {
-            let row = (r.key.unwrap_or_default().to_vec(), String::from_utf8_lossy(r.value.unwrap_or_default()).into_owned());
+            let row =
+                (r.key.unwrap_or_default().to_vec(), String::from_utf8_lossy(r.value.unwrap_or_default()).into_owned());
             *model.entry(row).or_default() -= 1;
         })
         .map_err(text)?;
@@ -268,7 +270,10 @@ pub fn word_count(plan: &Plan) -> Outcome<Report> {
             let mut batch = ProduceBatch::new(topics.clone());
             for i in at..(at + BATCH).min(to) {
                 // Skewed: small numbers come more often, as words do.
-                let mut word = || { let n = random.below(2_000) * random.below(2_000) / 2_000; format!("w{n}") };
+                let mut word = || {
+                    let n = random.below(2_000) * random.below(2_000) / 2_000;
+                    format!("w{n}")
+                };
                 let line = [word(), word(), word()].join(" ");
                 let time = Timestamp(1_700_000_000_000 + i as i64);
                 let place = random.below(18) as i32;

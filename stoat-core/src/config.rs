@@ -264,14 +264,12 @@ impl Config {
         }
         match self.put(key, value) {
             Some(Ok(())) => Ok(()),
-            Some(Err(what)) if is_secret(key) => Err(Error::new(
-                ErrorKind::Config,
-                format!("the value of `{key}` is not {what}"),
-            )),
-            Some(Err(what)) => Err(Error::new(
-                ErrorKind::Config,
-                format!("`{key}` is `{}`, which is not {what}", mask(key, value)),
-            )),
+            Some(Err(what)) if is_secret(key) => {
+                Err(Error::new(ErrorKind::Config, format!("the value of `{key}` is not {what}")))
+            }
+            Some(Err(what)) => {
+                Err(Error::new(ErrorKind::Config, format!("`{key}` is `{}`, which is not {what}", mask(key, value))))
+            }
             None => Err(unknown(key)),
         }
     }
@@ -319,19 +317,14 @@ impl Config {
         vars.sort();
         for (name, value) in vars {
             let key = name.to_lowercase().replace("__", ".").replace('_', "-");
-            self.set(&key, &value)
-                .map_err(|e| e.at(format!("environment variable {name}")))?;
+            self.set(&key, &value).map_err(|e| e.at(format!("environment variable {name}")))?;
         }
         Ok(())
     }
 
     /// The number of lanes per sub-topology.
     pub fn lane_count(&self) -> u32 {
-        let cores = || {
-            std::thread::available_parallelism()
-                .map_or(2, |n| n.get() as u32)
-                .max(2)
-        };
+        let cores = || std::thread::available_parallelism().map_or(2, |n| n.get() as u32).max(2);
         self.lanes.unwrap_or_else(cores).max(1)
     }
 
@@ -360,10 +353,7 @@ impl Config {
 
     /// All keys and values, secrets masked.
     pub fn masked(&self) -> Vec<(String, String)> {
-        self.shown()
-            .into_iter()
-            .map(|(k, v)| (k.clone(), mask(&k, &v)))
-            .collect()
+        self.shown().into_iter().map(|(k, v)| (k.clone(), mask(&k, &v))).collect()
     }
 }
 
@@ -378,20 +368,13 @@ fn flatten(prefix: String, value: &serde_json::Value, out: &mut Vec<(String, Str
     match value {
         Y::Object(map) => {
             for (k, v) in map {
-                let key = if prefix.is_empty() {
-                    k.clone()
-                } else {
-                    format!("{prefix}.{k}")
-                };
+                let key = if prefix.is_empty() { k.clone() } else { format!("{prefix}.{k}") };
                 flatten(key, v, out)?;
             }
         }
         Y::Null => {}
         Y::Array(_) => {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("`{prefix}` is a list; every key takes one value"),
-            ));
+            return Err(Error::new(ErrorKind::Config, format!("`{prefix}` is a list; every key takes one value")));
         }
         Y::String(s) => out.push((prefix, s.clone())),
         other => out.push((prefix, other.to_string())),
@@ -415,16 +398,8 @@ fn unknown(key: &str) -> Error {
 }
 
 fn is_secret(key: &str) -> bool {
-    const PARTS: [&str; 8] = [
-        "password",
-        "secret",
-        "token",
-        "credential",
-        "jaas",
-        "oauthbearer",
-        "key.pem",
-        "passphrase",
-    ];
+    const PARTS: [&str; 8] =
+        ["password", "secret", "token", "credential", "jaas", "oauthbearer", "key.pem", "passphrase"];
     let key = key.to_lowercase();
     PARTS.iter().any(|p| key.contains(p))
 }
@@ -457,8 +432,7 @@ mod tests {
     #[test]
     fn yaml_nests_or_stays_dotted_and_units_stand_in_values() {
         let mut c = Config::default();
-        c.yaml("stoat:\n  commit:\n    interval: 100ms\n  lanes: 16\nstoat.memory.budget: 256MiB\n")
-            .unwrap();
+        c.yaml("stoat:\n  commit:\n    interval: 100ms\n  lanes: 16\nstoat.memory.budget: 256MiB\n").unwrap();
         assert_eq!(c.commit_interval, Some(Duration::from_millis(100)));
         assert_eq!(c.lane_count(), 16);
         assert_eq!(c.memory_budget.as_u64(), 256 << 20);
@@ -481,8 +455,7 @@ mod tests {
     fn n16_no_secret_is_shown() {
         let mut c = Config::default();
         c.set("stoat.kafka.client.sasl.password", "hunter2").unwrap();
-        c.set("stoat.kafka.client.sasl.oauthbearer.config", "secret=hunter2")
-            .unwrap();
+        c.set("stoat.kafka.client.sasl.oauthbearer.config", "secret=hunter2").unwrap();
         c.set("stoat.kafka.client.registry.url", "http://u:hunter2@h").unwrap();
         c.set("stoat.kafka.client.x", "a=1;password=hunter2;b=2").unwrap();
         assert!(!format!("{c:?}").contains("hunter2"), "{c:?}");

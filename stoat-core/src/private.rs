@@ -282,10 +282,7 @@ impl<S: Source> Probe<S> {
 
 impl<P: Processor> Probe<P> {
     /// The processor's.
-    pub const STORES: Option<StoreFacts> = Some(StoreFacts {
-        name: P::NAME,
-        fields: P::FIELDS,
-    });
+    pub const STORES: Option<StoreFacts> = Some(StoreFacts { name: P::NAME, fields: P::FIELDS });
 }
 
 /// What [`Probe`] says where the trait is missing.
@@ -324,10 +321,27 @@ pub const fn one_source_per_topic(earlier: &[Option<SourceFacts>], this: Option<
             let mut text = Text::new();
             text.push(&["topic `", a.topic, "` is read by "]);
             if !same(a.key_codec, b.key_codec) {
-                text.push(&["`", a.name, "` with key codec ", a.key_codec, " and by `", b.name, "` with key codec ", b.key_codec]);
+                text.push(&[
+                    "`",
+                    a.name,
+                    "` with key codec ",
+                    a.key_codec,
+                    " and by `",
+                    b.name,
+                    "` with key codec ",
+                    b.key_codec,
+                ]);
                 text.push(&[": use one `#[source]` for both, or give both the same `key_codec`"]);
             } else if !same(a.value_codec, b.value_codec) {
-                text.push(&["`", a.name, "` with value codec ", a.value_codec, " and by `", b.name, "` with value codec "]);
+                text.push(&[
+                    "`",
+                    a.name,
+                    "` with value codec ",
+                    a.value_codec,
+                    " and by `",
+                    b.name,
+                    "` with value codec ",
+                ]);
                 text.push(&[b.value_codec, ": use one `#[source]` for both"]);
             } else {
                 text.push(&["two sources, `", a.name, "` and `", b.name, "`: keep one and use `.fan_out()`"]);

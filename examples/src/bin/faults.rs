@@ -54,7 +54,10 @@ fn main() -> ExitCode {
         match story(&plan(name)) {
             Ok(r) => {
                 println!("{name}: {} kills, {} records in, {} out", args.kills, r.input, r.output);
-                println!("  lost {}, doubled {}, changelog entries that differ {}", r.lost, r.doubled, r.changelog_wrong);
+                println!(
+                    "  lost {}, doubled {}, changelog entries that differ {}",
+                    r.lost, r.doubled, r.changelog_wrong
+                );
                 for (i, (held, replayed)) in r.restores.iter().enumerate() {
                     println!("  start {:>2}: changelogs hold {held} records, {replayed} replayed", i + 1);
                 }

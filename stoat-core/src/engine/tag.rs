@@ -18,18 +18,12 @@ pub struct Tag {
 impl Tag {
     /// The tag of a record as ingest dispatches it.
     pub fn record(number: u64) -> Self {
-        Self {
-            number,
-            path: Path::default(),
-        }
+        Self { number, path: Path::default() }
     }
 
     /// The tag of a mark, tick, barrier or applied epoch itself: the last of its number.
     pub fn control(number: u64) -> Self {
-        Self {
-            number,
-            path: Path::end(),
-        }
+        Self { number, path: Path::end() }
     }
 }
 

@@ -80,11 +80,9 @@ impl<V> Overlay<V> {
     /// Finds a key.
     pub(crate) fn find(&mut self, hash: u64, key: &[u8]) -> Option<Slot> {
         let entries = &mut self.entries;
-        let at = *self.table.find(hash, |&i| {
-            entries[i as usize]
-                .as_ref()
-                .is_some_and(|e| e.hash == hash && e.key.as_slice() == key)
-        })?;
+        let at = *self
+            .table
+            .find(hash, |&i| entries[i as usize].as_ref().is_some_and(|e| e.hash == hash && e.key.as_slice() == key))?;
         if let Some(e) = entries[at as usize].as_mut() {
             e.used = true;
         }
@@ -120,8 +118,7 @@ impl<V> Overlay<V> {
             u32::try_from(self.entries.len() - 1).expect("a lane's cache stays far below 4 billion entries")
         };
         let entries = &self.entries;
-        self.table
-            .insert_unique(hash, at, |&i| entries[i as usize].as_ref().map_or(0, |e| e.hash));
+        self.table.insert_unique(hash, at, |&i| entries[i as usize].as_ref().map_or(0, |e| e.hash));
         Slot(at)
     }
 
@@ -176,12 +173,7 @@ impl<V> Overlay<V> {
                 e.frozen = true;
                 self.frozen.push(at);
             }
-            rows.push(Row {
-                key: e.key.to_vec(),
-                lane_key: e.key.len(),
-                value,
-                timestamp: e.timestamp,
-            });
+            rows.push(Row { key: e.key.to_vec(), lane_key: e.key.len(), value, timestamp: e.timestamp });
         }
         self.dirty.clear();
         Ok(())

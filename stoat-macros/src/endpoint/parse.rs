@@ -34,10 +34,7 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
         }
     };
     if !item.generics.params.is_empty() {
-        errors.on(
-            &item.generics,
-            format!("a {word} is one topic with fixed types: it cannot be generic"),
-        );
+        errors.on(&item.generics, format!("a {word} is one topic with fixed types: it cannot be generic"));
     }
     let args = Args::read(word, args, if kind == Kind::Source { SOURCE } else { SINK }, errors);
     let krate = krate(&args, errors);
@@ -71,9 +68,7 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
             "`key_codec` without `key`: name the key's type, `key = K`; without it the key is bytes that may be missing",
         );
     }
-    let stable = args
-        .string("name", errors)
-        .map_or_else(|| plain(&item.ident), |n| n.value());
+    let stable = args.string("name", errors).map_or_else(|| plain(&item.ident), |n| n.value());
     let key = args.parse("key", errors);
     let value = args.parse("value", errors);
     let key_codec = args.parse("key_codec", errors);
@@ -102,9 +97,7 @@ fn bad_topic(topic: &str) -> Option<String> {
     if topic.len() > 249 {
         Some("a topic's name has at most 249 characters".to_owned())
     } else if topic == "." || topic == ".." || !topic.chars().all(legal) {
-        Some(format!(
-            "`{topic}` cannot be a topic's name: Kafka allows letters, digits, `.`, `_` and `-`"
-        ))
+        Some(format!("`{topic}` cannot be a topic's name: Kafka allows letters, digits, `.`, `_` and `-`"))
     } else {
         None
     }

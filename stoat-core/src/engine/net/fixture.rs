@@ -60,26 +60,15 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const STATEFUL: [Self; 7] = [
-        Self::Concat,
-        Self::Session,
-        Self::Windows,
-        Self::Chain,
-        Self::Foreign,
-        Self::Wall,
-        Self::EventPunctuator,
-    ];
+    pub(super) const STATEFUL: [Self; 7] =
+        [Self::Concat, Self::Session, Self::Windows, Self::Chain, Self::Foreign, Self::Wall, Self::EventPunctuator];
 
     fn stateful(self) -> bool {
         Self::STATEFUL.contains(&self)
     }
 
     fn domain(self) -> TimeDomain {
-        if self == Self::Wall {
-            TimeDomain::Wall
-        } else {
-            TimeDomain::Event
-        }
+        if self == Self::Wall { TimeDomain::Wall } else { TimeDomain::Event }
     }
 
     fn punctuator(self) -> Option<Punctuator> {
@@ -88,11 +77,7 @@ impl Kind {
             Self::EventPunctuator => (4, TimeDomain::Event),
             _ => return None,
         };
-        Some(Punctuator {
-            every: Duration::from_millis(every),
-            domain,
-            over: Some(0),
-        })
+        Some(Punctuator { every: Duration::from_millis(every), domain, over: Some(0) })
     }
 
     fn many(self) -> bool {
@@ -224,32 +209,16 @@ pub(super) struct Desc {
 pub(super) type Shape = Vec<Desc>;
 
 pub(super) fn node(name: &'static str, sub: u32, kind: Kind, parents: &[&'static str]) -> Desc {
-    Desc {
-        name,
-        sub,
-        kind,
-        parents: parents.to_vec(),
-    }
+    Desc { name, sub, kind, parents: parents.to_vec() }
 }
 
-pub(super) const SHAPES: [&str; 7] = [
-    "single",
-    "chain",
-    "chain3",
-    "diamond",
-    "self-merge",
-    "two-sources",
-    "late-source",
-];
+pub(super) const SHAPES: [&str; 7] =
+    ["single", "chain", "chain3", "diamond", "self-merge", "two-sources", "late-source"];
 
 pub(super) fn shape(name: &str, op: &mut dyn FnMut() -> Kind, key: &mut dyn FnMut() -> Kind) -> Shape {
     match name {
         "single" => vec![node("p", 0, op(), &["A"]), node("q", 0, op(), &["p"])],
-        "chain" => vec![
-            node("p", 0, op(), &["A"]),
-            node("k", 0, key(), &["p"]),
-            node("q", 1, op(), &["k"]),
-        ],
+        "chain" => vec![node("p", 0, op(), &["A"]), node("k", 0, key(), &["p"]), node("q", 1, op(), &["k"])],
         "chain3" => vec![
             node("p", 0, op(), &["A"]),
             node("k", 0, key(), &["p"]),
@@ -270,16 +239,12 @@ pub(super) fn shape(name: &str, op: &mut dyn FnMut() -> Kind, key: &mut dyn FnMu
             node("q", 1, Kind::Rekey, &["k"]),
             node("r", 2, op(), &["p", "q"]),
         ],
-        "two-sources" => vec![
-            node("p", 0, op(), &["A", "B"]),
-            node("k", 0, Kind::Rekey, &["p"]),
-            node("q", 1, op(), &["k"]),
-        ],
-        "late-source" => vec![
-            node("p", 0, op(), &["A"]),
-            node("k", 0, Kind::Rekey, &["p"]),
-            node("q", 1, op(), &["B", "k"]),
-        ],
+        "two-sources" => {
+            vec![node("p", 0, op(), &["A", "B"]), node("k", 0, Kind::Rekey, &["p"]), node("q", 1, op(), &["k"])]
+        }
+        "late-source" => {
+            vec![node("p", 0, op(), &["A"]), node("k", 0, Kind::Rekey, &["p"]), node("q", 1, op(), &["B", "k"])]
+        }
         _ => unreachable!("no shape {name}"),
     }
 }
@@ -289,11 +254,8 @@ pub(super) fn shape(name: &str, op: &mut dyn FnMut() -> Kind, key: &mut dyn FnMu
 /// Builds the graph: sources, hand-overs where an edge crosses sub-topologies, a side per edge, stores `state` and
 /// `timer` per stateful node, one sink.
 pub(super) fn graph(shape: &Shape) -> Graph {
-    let mut g = Graph {
-        name: "test".into(),
-        subs: shape.iter().map(|d| d.sub).max().map_or(0, |s| s + 1),
-        ..Graph::default()
-    };
+    let mut g =
+        Graph { name: "test".into(), subs: shape.iter().map(|d| d.sub).max().map_or(0, |s| s + 1), ..Graph::default() };
     let mut by_name: BTreeMap<&str, NodeId> = BTreeMap::new();
     let mut entries = BTreeMap::new();
     for d in shape {
@@ -349,19 +311,13 @@ pub(super) fn graph(shape: &Shape) -> Graph {
             ));
         }
         let kind = d.kind;
-        let stores = kind
-            .stateful()
-            .then_some((StoreId(g.stores.len() as u32), StoreId(g.stores.len() as u32 + 1)));
+        let stores = kind.stateful().then_some((StoreId(g.stores.len() as u32), StoreId(g.stores.len() as u32 + 1)));
         let id = add(&mut g, d.name, d.sub, NodeKind::Processor, &inputs, {
             Arc::new(move |b| Ok(Box::new(TestOp::new(kind, stores, b))))
         });
         if let Some((state, timer)) = stores {
             g.nodes[id.0 as usize].stores = vec![state, timer];
-            let layout = if kind.many() {
-                StoreKind::Timers
-            } else {
-                StoreKind::Timer
-            };
+            let layout = if kind.many() { StoreKind::Timers } else { StoreKind::Timer };
             for (what, layout) in [("state", StoreKind::KeyValue), ("timer", layout)] {
                 g.stores.push(StoreDecl {
                     name: format!("{}-{what}", d.name),
@@ -385,12 +341,7 @@ pub(super) fn graph(shape: &Shape) -> Graph {
         &[by_name[last.name]],
         Arc::new(|_| Ok(Box::new(SinkOp))),
     );
-    g.sinks.push(SinkDecl {
-        node: id,
-        topic: "out".into(),
-        key_codec: String::new(),
-        value_codec: String::new(),
-    });
+    g.sinks.push(SinkDecl { node: id, topic: "out".into(), key_codec: String::new(), value_codec: String::new() });
     g
 }
 
@@ -455,13 +406,7 @@ impl Operator for SinkOp {
     fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
         let r = take::<Key, Value>(record);
         let key = (!r.key.is_empty()).then_some(r.key.as_bytes());
-        cx.emit(
-            SinkId(0),
-            key,
-            Some(r.value.1.as_bytes()),
-            r.timestamp,
-            Headers::default(),
-        );
+        cx.emit(SinkId(0), key, Some(r.value.1.as_bytes()), r.timestamp, Headers::default());
         Ok(())
     }
 }
@@ -617,11 +562,7 @@ impl Operator for TestOp {
         if self.state.is_some() {
             assert_eq!(current(cx), r.key, "a stateful node runs on its key's lane");
         }
-        let what = What::Record {
-            side: r.value.0,
-            value: r.value.1,
-            time: r.timestamp.0,
-        };
+        let what = What::Record { side: r.value.0, value: r.value.1, time: r.timestamp.0 };
         self.call(&r.key, &what, cx)
     }
 
@@ -667,10 +608,7 @@ impl StateField {
         if let Some(v) = self.entries.get(key) {
             return Ok(v.clone());
         }
-        let v = self
-            .bytes
-            .get(key)?
-            .map(|v| String::from_utf8(v).expect("tests write text"));
+        let v = self.bytes.get(key)?.map(|v| String::from_utf8(v).expect("tests write text"));
         self.entries.insert(key.to_vec(), v.clone());
         Ok(v)
     }
@@ -748,8 +686,7 @@ struct TimerField {
 
 impl TimerField {
     fn touch(&mut self, key: &[u8], time: Timestamp) {
-        self.dirty
-            .insert((key.to_vec(), if self.many { time } else { Timestamp(0) }));
+        self.dirty.insert((key.to_vec(), if self.many { time } else { Timestamp(0) }));
     }
 
     fn set(&mut self, key: &[u8], time: Option<i64>) {
@@ -779,12 +716,7 @@ impl Field for TimerField {
                 let pending = self.pending.iter().find(|(_, k)| *k == key);
                 value = pending.map(|(t, _)| t.0.to_be_bytes().to_vec());
             }
-            rows.push(Row {
-                key: row_key,
-                lane_key: key.len(),
-                value,
-                timestamp: Timestamp(0),
-            });
+            rows.push(Row { key: row_key, lane_key: key.len(), value, timestamp: Timestamp(0) });
         }
         self.own.clear();
         Ok(())
@@ -951,11 +883,7 @@ impl<'a> Oracle<'a> {
     }
 
     fn visit(&mut self, node: usize, side: u8, key: &str, value: &str, time: i64) {
-        let what = What::Record {
-            value: value.into(),
-            time,
-            side,
-        };
+        let what = What::Record { value: value.into(), time, side };
         self.call(node, key, &what);
     }
 
@@ -974,9 +902,7 @@ impl<'a> Oracle<'a> {
             match e {
                 Effect::Forward(k, v, t) => forwards.push((k, v, t)),
                 Effect::Put(v) => {
-                    self.cut
-                        .rows
-                        .insert((store, key.into()), v.clone().map(String::into_bytes));
+                    self.cut.rows.insert((store, key.into()), v.clone().map(String::into_bytes));
                     match v {
                         Some(v) => self.nodes[node].state.insert(key.into(), v),
                         None => self.nodes[node].state.remove(key),
@@ -1072,12 +998,7 @@ impl<'a> Oracle<'a> {
     fn feeds(&self, sub: usize) -> (bool, Vec<usize>) {
         let mut fed = false;
         let mut feeders = BTreeSet::new();
-        for p in self
-            .shape
-            .iter()
-            .filter(|d| d.sub as usize == sub)
-            .flat_map(|d| &d.parents)
-        {
+        for p in self.shape.iter().filter(|d| d.sub as usize == sub).flat_map(|d| &d.parents) {
             match self.index(p) {
                 None => fed = true,
                 Some(i) if self.shape[i].sub as usize != sub => {
