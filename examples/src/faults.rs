@@ -2,16 +2,18 @@
 //! computed from its input. Used by the program `faults` and, shorter, by the tests.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
-use stoat_core::broker::Broker;
 use stoat_core::broker::blocking::BlockingClient;
 use stoat_core::broker::embedded::{ClientConfig, EmbeddedBroker, EmbeddedConfig};
+use stoat_core::broker::{Broker, Command as Ask, Reply};
 use stoat_core::hash::partition_for;
+use stoat_core::id::TopicPartition;
 use stoat_core::record::{Headers, ProduceBatch};
 use stoat_core::time::Timestamp;
 
@@ -39,7 +41,8 @@ pub struct Plan {
     pub records: usize,
     /// How often it is killed.
     pub kills: u32,
-    /// How long it lives each time, at least and at most.
+    /// How long it lives each time, at least and at most: from its start every fourth time (so that starts and restores
+    /// are killed too), else from when it runs.
     pub life: (Duration, Duration),
     /// Lane counts, taken in turn.
     pub lanes: Vec<u32>,
@@ -62,8 +65,26 @@ pub struct Report {
     pub doubled: u64,
     /// Changelog entries that differ from the model.
     pub changelog_wrong: u64,
-    /// For each start: changelog records held, and replayed.
+    /// For each start that came so far: changelog records held, and replayed.
     pub restores: Vec<(u64, u64)>,
+    /// The same of one more start after the orderly end.
+    pub after_flush: (u64, u64),
+    /// Records that the last run had left to process: more than none shows that the kills came in the middle.
+    pub left_for_last: u64,
+}
+
+/// What a tormented application told.
+struct Told {
+    restores: Vec<(u64, u64)>,
+    after_flush: (u64, u64),
+    left_for_last: u64,
+}
+
+impl Told {
+    fn report(self) -> Report {
+        let Self { restores, after_flush, left_for_last } = self;
+        Report { restores, after_flush, left_for_last, ..Report::default() }
+    }
 }
 
 struct Random(u64);
@@ -83,7 +104,15 @@ fn text(e: impl std::fmt::Display) -> String {
 
 impl Plan {
     /// A client of the broker. On the embedded broker the example must not run meanwhile.
-    fn client(&self) -> Outcome<BlockingClient> {
+    ///
+    /// # Errors
+    /// When the embedded broker cannot be opened.
+    pub fn client(&self) -> Outcome<BlockingClient> {
+        self.client_of(&format!("faults-{}", self.application_id))
+    }
+
+    #[cfg_attr(not(feature = "kafka"), expect(unused_variables, reason = "only Kafka's clients have names"))]
+    fn client_of(&self, group: &str) -> Outcome<BlockingClient> {
         match &self.bootstrap {
             None => {
                 let dir = self.state_dir.join(&self.application_id).join("broker");
@@ -95,8 +124,9 @@ impl Plan {
             #[cfg(feature = "kafka")]
             Some(bootstrap) => {
                 use stoat_core::broker::kafka::{KafkaBroker, KafkaConfig};
-                let name = format!("faults-{}", self.application_id);
-                let broker = KafkaBroker::new(KafkaConfig::new(bootstrap.as_str(), &name, &name)).map_err(text)?;
+                // Never initialised as a producer of this name, so it fences nobody.
+                let config = KafkaConfig::new(bootstrap.as_str(), format!("faults-{group}"), group);
+                let broker = KafkaBroker::new(config).map_err(text)?;
                 Ok(BlockingClient::new(Box::new(broker)))
             }
             #[cfg(not(feature = "kafka"))]
@@ -104,7 +134,11 @@ impl Plan {
         }
     }
 
-    fn start(&self, lanes: u32, last: bool) -> Outcome<Child> {
+    /// Starts it; `last`: to come to its end by itself.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn start(&self, lanes: u32, last: bool) -> Outcome<Child> {
         let mut command = Command::new(&self.exe);
         command.arg("--application-id").arg(&self.application_id);
         command.arg("--state-dir").arg(&self.state_dir).arg("--lanes").arg(lanes.to_string());
@@ -112,50 +146,112 @@ impl Plan {
         if let Some(b) = &self.bootstrap {
             command.arg("--bootstrap-servers").arg(b);
         }
-        command.arg(if last { "--until-done" } else { "--no-input" });
-        command.stdout(Stdio::null()).stderr(Stdio::piped()).env("STOAT_LOG", "info");
+        command.arg("--no-input");
+        if last {
+            command.arg("--until-done");
+        }
+        command.stdout(if last { Stdio::piped() } else { Stdio::null() });
+        command.stderr(Stdio::piped()).env("STOAT_LOG", "info");
         command.spawn().map_err(|e| format!("{} cannot be started: {e}", self.exe.display()))
     }
 
     /// Kills and restarts; when `ready` has returned, lets it come to its end.
-    fn torment(&self, random: &mut Random, ready: impl FnOnce() -> Outcome<()>) -> Outcome<Vec<(u64, u64)>> {
+    fn torment(&self, random: &mut Random, ready: impl FnOnce() -> Outcome<()>) -> Outcome<Told> {
         let lanes = |n: u32| self.lanes[n as usize % self.lanes.len()];
         let mut restores = Vec::new();
         for kill in 0..self.kills {
             let mut child = self.start(lanes(kill), false)?;
+            let mut log = Log::of(&mut child);
+            if kill % 4 != 3 && !log.wait_for("running epoch=", PATIENCE) {
+                child.kill().map_err(text)?;
+                let status = child.wait().map_err(text)?;
+                return Err(format!("it did not come to run ({status}): {}", log.rest()));
+            }
             let (least, most) = (self.life.0.as_millis() as u64, self.life.1.as_millis() as u64);
             std::thread::sleep(Duration::from_millis(least + random.below(most - least + 1)));
             if let Some(status) = child.try_wait().map_err(text)? {
-                return Err(format!("it ended by itself with {status}: {}", drain(&mut child)));
+                return Err(format!("it ended by itself with {status}: {}", log.rest()));
             }
             child.kill().map_err(text)?;
             child.wait().map_err(text)?;
-            restores.extend(restored(&drain(&mut child)));
+            restores.extend(restored(log.rest()));
             let stores = self.state_dir.join(&self.application_id).join("stores");
             if self.wipe_after == Some(kill) && stores.exists() {
                 std::fs::remove_dir_all(&stores).map_err(text)?;
             }
         }
         ready()?;
-        let mut child = self.start(lanes(self.kills), true)?;
-        let log = drain(&mut child);
-        let status = child.wait().map_err(text)?;
-        if !status.success() {
-            return Err(format!("the last run ended with {status}: {log}"));
-        }
+        let (log, left_for_last) = self.to_the_end(self.kills)?;
         restores.extend(restored(&log));
-        Ok(restores)
+        let (log, _) = self.to_the_end(self.kills + 1)?;
+        let after_flush = restored(&log).ok_or_else(|| format!("it told nothing of its restore: {log}"))?;
+        Ok(Told { restores, after_flush, left_for_last })
+    }
+
+    /// Runs it until all is processed; its log, and how many records it processed.
+    fn to_the_end(&self, run: u32) -> Outcome<(String, u64)> {
+        let mut child = self.start(self.lanes[run as usize % self.lanes.len()], true)?;
+        let mut log = Log::of(&mut child);
+        let out = child.wait_with_output().map_err(text)?;
+        if !out.status.success() {
+            return Err(format!("run {run} ended with {}: {}", out.status, log.rest()));
+        }
+        let told = String::from_utf8_lossy(&out.stdout);
+        let processed = told.lines().filter_map(|l| l.strip_prefix("processed ")?.split(' ').next()?.parse().ok());
+        Ok((log.rest().to_owned(), processed.last().unwrap_or(0)))
     }
 }
 
-/// All that a child writes to standard error until it ends.
-fn drain(child: &mut Child) -> String {
-    let mut log = String::new();
-    if let Some(mut err) = child.stderr.take() {
-        // A text that cannot be read is as good as none: the exit code decides.
-        let _ = err.read_to_string(&mut log);
+/// How long anything that should happen may take.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// What a process writes to standard error, line by line.
+pub struct Log {
+    lines: Receiver<String>,
+    seen: String,
+}
+
+impl Log {
+    /// Takes a child's standard error, which must be piped.
+    pub fn of(child: &mut Child) -> Self {
+        let (sender, lines) = channel();
+        if let Some(err) = child.stderr.take() {
+            // Ends with the child, or with the receiver.
+            std::thread::spawn(move || {
+                for line in BufReader::new(err).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Self { lines, seen: String::new() }
     }
-    log
+
+    /// Reads on until a line holds `what`; false when the process ended or the time is over.
+    pub fn wait_for(&mut self, what: &str, patience: Duration) -> bool {
+        while let Ok(line) = self.lines.recv_timeout(patience) {
+            self.seen.push_str(&line);
+            self.seen.push('\n');
+            if line.contains(what) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Everything that was written until the process ended; waits for its end.
+    pub fn rest(&mut self) -> &str {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    self.seen.push_str(&line);
+                    self.seen.push('\n');
+                }
+                Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return &self.seen,
+            }
+        }
+    }
 }
 
 /// The figures of a start's restore, from its log line.
@@ -163,6 +259,10 @@ fn restored(log: &str) -> Option<(u64, u64)> {
     let line = log.lines().find(|l| l.contains("in_changelogs="))?;
     let figure = |name: &str| line.split(name).nth(1)?.split_whitespace().next()?.parse().ok();
     Some((figure("in_changelogs=")?, figure("replayed=")?))
+}
+
+fn ends(client: &mut BlockingClient, topic: &str) -> Outcome<BTreeMap<i32, i64>> {
+    Ok(client.bounds(topic).map_err(text)?.into_iter().map(|(tp, b)| (tp.partition, b.end)).collect())
 }
 
 /// Runs `sessions` under this plan over one topic of six partitions.
@@ -174,14 +274,11 @@ pub fn sessions(plan: &Plan) -> Outcome<Report> {
     let mut client = plan.client()?;
     client.create_topic("clicks", 6).map_err(text)?;
     client.create_topic("user-sessions", 6).map_err(text)?;
-    let ends = |client: &mut BlockingClient, topic: &str| -> Outcome<BTreeMap<i32, i64>> {
-        Ok(client.bounds(topic).map_err(text)?.into_iter().map(|(tp, b)| (tp.partition, b.end)).collect())
-    };
-    if ends(&mut client, "clicks")?.values().any(|end| *end > 0) {
-        return Err("topic `clicks` holds records already: the model needs a topic of its own".to_owned());
-    }
+    let before = ends(&mut client, "user-sessions")?;
     let mut produced = 0;
+    // What is there already is read by the application, and so by the model; time goes on behind it.
     let mut clock = 1_700_000_000_000;
+    client.read_all("clicks", |_, r| clock = clock.max(r.timestamp.0 + BOUND)).map_err(text)?;
     while produced < plan.records {
         let mut batch = ProduceBatch::new(Arc::new(["clicks".into()]));
         for _ in 0..BATCH.min(plan.records - produced) {
@@ -195,15 +292,15 @@ pub fn sessions(plan: &Plan) -> Outcome<Report> {
         client.produce(batch).map_err(text)?;
     }
     drop(client);
-    let restores = plan.torment(&mut random, || Ok(()))?;
+    let mut report = plan.torment(&mut random, || Ok(()))?.report();
     let mut client = plan.client()?;
-    let mut report = Report { restores, ..Report::default() };
     // A user's clicks are in one partition, so each user's sessions follow from that partition's order alone; the
     // watermark, the smallest of all partitions, only says which of the last ones have closed.
     let mut open: BTreeMap<Vec<u8>, (i64, i64, u64)> = BTreeMap::new();
     let mut model: BTreeMap<(Vec<u8>, String), i64> = BTreeMap::new();
     let mut newest: BTreeMap<i32, i64> = BTreeMap::new();
-    let written = |(start, end, clicks): (i64, i64, u64)| format!("{{\"start\":{start},\"end\":{end},\"clicks\":{clicks}}}");
+    let written =
+        |(start, end, clicks): (i64, i64, u64)| format!("{{\"start\":{start},\"end\":{end},\"clicks\":{clicks}}}");
     report.input = client
         .read_all("clicks", |p, r| {
             let (user, at) = (r.key.unwrap_or_default().to_vec(), r.timestamp.0);
@@ -228,8 +325,12 @@ pub fn sessions(plan: &Plan) -> Outcome<Report> {
         }
     }
     report.output = client
-        .read_all("user-sessions", |_, r| {
-            let row = (r.key.unwrap_or_default().to_vec(), String::from_utf8_lossy(r.value.unwrap_or_default()).into_owned());
+        .read_all("user-sessions", |p, r| {
+            if r.offset < before.get(&p).copied().unwrap_or(0) {
+                return;
+            }
+            let row =
+                (r.key.unwrap_or_default().to_vec(), String::from_utf8_lossy(r.value.unwrap_or_default()).into_owned());
             *model.entry(row).or_default() -= 1;
         })
         .map_err(text)?;
@@ -247,98 +348,165 @@ pub fn terminate(child: &Child) -> Outcome<()> {
     if status.success() { Ok(()) } else { Err("kill -TERM failed".to_owned()) }
 }
 
+/// The topics that `word_count` reads.
+const LINES: [&str; 3] = ["lines-a", "lines-b", "lines-c"];
+
+/// Writes lines of words, `from` to `to`.
+///
+/// # Errors
+/// When the broker does not take them.
+pub fn produce_lines(client: &mut BlockingClient, seed: u64, from: usize, to: usize) -> Outcome<()> {
+    let mut random = Random(seed | 1);
+    let topics: Arc<[Arc<str>]> = LINES.iter().map(|t| Arc::from(*t)).collect();
+    let mut at = from;
+    while at < to {
+        let mut batch = ProduceBatch::new(topics.clone());
+        for i in at..(at + BATCH).min(to) {
+            // Skewed: small numbers come more often, as words do.
+            let mut word = || {
+                let n = random.below(2_000) * random.below(2_000) / 2_000;
+                format!("w{n}")
+            };
+            let line = [word(), word(), word()].join(" ");
+            let time = Timestamp(1_700_000_000_000 + i as i64);
+            let place = random.below(18) as i32;
+            batch.push((place / 6) as u32, place % 6, time, None, Some(line.as_bytes()), Headers::default());
+        }
+        at += BATCH;
+        client.produce(batch).map_err(text)?;
+    }
+    Ok(())
+}
+
+/// What an application `word_count` finds before it starts.
+pub struct Words {
+    before: BTreeMap<i32, i64>,
+}
+
+impl Words {
+    /// Makes the topics and remembers where the output topic ends.
+    ///
+    /// # Errors
+    /// When the broker does not answer.
+    pub fn prepare(client: &mut BlockingClient) -> Outcome<Self> {
+        for topic in LINES {
+            client.create_topic(topic, 6).map_err(text)?;
+        }
+        client.create_topic("word-counts", 6).map_err(text)?;
+        Ok(Self { before: ends(client, "word-counts")? })
+    }
+
+    /// Compares what one application wrote since with its input.
+    ///
+    /// # Errors
+    /// When the broker does not answer.
+    pub fn compare(&self, client: &mut BlockingClient, application_id: &str, mut report: Report) -> Outcome<Report> {
+        let mut model: HashMap<String, u64> = HashMap::new();
+        for topic in LINES {
+            report.input += client
+                .read_all(topic, |_, r| {
+                    let line = String::from_utf8_lossy(r.value.unwrap_or_default()).into_owned();
+                    for word in line.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()) {
+                        *model.entry(word.to_lowercase()).or_default() += 1;
+                    }
+                })
+                .map_err(text)?;
+        }
+        // Each word's updates are 1, 2, 3 and so on: a gap is a loss, a repetition a doubling.
+        let mut seen: HashMap<String, u64> = HashMap::new();
+        let (mut output, mut doubled) = (0, 0);
+        client
+            .read_all("word-counts", |p, r| {
+                if r.offset < self.before.get(&p).copied().unwrap_or(0) {
+                    return;
+                }
+                let word = String::from_utf8_lossy(r.key.unwrap_or_default()).into_owned();
+                let count = r.value.and_then(|v| v.try_into().ok()).map_or(0, u64::from_be_bytes);
+                let last = seen.entry(word).or_default();
+                if count == *last + 1 {
+                    *last = count;
+                } else {
+                    doubled += 1;
+                }
+                output += 1;
+            })
+            .map_err(text)?;
+        report.output = output;
+        report.doubled = doubled + seen.keys().filter(|w| !model.contains_key(*w)).count() as u64;
+        report.lost = model.iter().map(|(w, n)| n.saturating_sub(seen.get(w).copied().unwrap_or(0))).sum();
+        let mut state: HashMap<String, u64> = HashMap::new();
+        client
+            .read_all(&format!("{application_id}-counts-changelog"), |_, r| {
+                let word = String::from_utf8_lossy(r.key.unwrap_or_default()).into_owned();
+                match r.value.and_then(|v| v.try_into().ok()) {
+                    Some(v) => state.insert(word, u64::from_be_bytes(v)),
+                    None => state.remove(&word),
+                };
+            })
+            .map_err(text)?;
+        report.changelog_wrong = differing(&model, &state);
+        Ok(report)
+    }
+}
+
 /// Runs `word_count` under this plan over three topics of six partitions.
 ///
 /// # Errors
 /// When something cannot be run, or the application ends by itself.
 pub fn word_count(plan: &Plan) -> Outcome<Report> {
-    const TOPICS: [&str; 3] = ["lines-a", "lines-b", "lines-c"];
     let mut random = Random(plan.seed | 1);
     let mut client = plan.client()?;
-    for topic in TOPICS {
-        client.create_topic(topic, 6).map_err(text)?;
-    }
-    client.create_topic("word-counts", 6).map_err(text)?;
-    let before: BTreeMap<i32, i64> =
-        client.bounds("word-counts").map_err(text)?.into_iter().map(|(tp, b)| (tp.partition, b.end)).collect();
-    let topics: Arc<[Arc<str>]> = TOPICS.iter().map(|t| Arc::from(*t)).collect();
-    let produce = |client: &mut BlockingClient, random: &mut Random, from: usize, to: usize| -> Outcome<()> {
-        let mut at = from;
-        while at < to {
-            let mut batch = ProduceBatch::new(topics.clone());
-            for i in at..(at + BATCH).min(to) {
-                // Skewed: small numbers come more often, as words do.
-                let mut word = || { let n = random.below(2_000) * random.below(2_000) / 2_000; format!("w{n}") };
-                let line = [word(), word(), word()].join(" ");
-                let time = Timestamp(1_700_000_000_000 + i as i64);
-                let place = random.below(18) as i32;
-                batch.push((place / 6) as u32, place % 6, time, None, Some(line.as_bytes()), Headers::default());
-            }
-            at += BATCH;
-            client.produce(batch).map_err(text)?;
-        }
-        Ok(())
-    };
+    let words = Words::prepare(&mut client)?;
     // On Kafka half of the input comes while the application runs; the embedded broker has one process at a time.
     let first = if plan.bootstrap.is_some() { plan.records / 2 } else { plan.records };
-    produce(&mut client, &mut random, 0, first)?;
-    let mut more = Random(random.below(u64::MAX) | 1);
-    let restores = if plan.bootstrap.is_some() {
+    produce_lines(&mut client, random.below(u64::MAX), 0, first)?;
+    let more = random.below(u64::MAX);
+    let told = if plan.bootstrap.is_some() {
         std::thread::scope(|scope| {
-            let producer = scope.spawn(move || produce(&mut client, &mut more, first, plan.records));
+            let producer = scope.spawn(move || produce_lines(&mut client, more, first, plan.records));
             plan.torment(&mut random, || producer.join().unwrap_or_else(|_| Err("the producer panicked".to_owned())))
         })?
     } else {
         drop(client);
         plan.torment(&mut random, || Ok(()))?
     };
+    words.compare(&mut plan.client()?, &plan.application_id, told.report())
+}
+
+/// Lets a broker forget the group of `word_count`, which it does `offsets.retention.minutes` after the group's last
+/// commit, and starts again: the application must go on where it stood (its own epoch record knows).
+///
+/// # Errors
+/// When the broker has not forgotten within `wait`, or something cannot be run.
+pub fn group_forgotten(plan: &Plan, wait: Duration) -> Outcome<Report> {
     let mut client = plan.client()?;
-    let mut model: HashMap<String, u64> = HashMap::new();
-    let mut report = Report { restores, ..Report::default() };
-    for topic in TOPICS {
-        report.input += client
-            .read_all(topic, |_, r| {
-                let line = String::from_utf8_lossy(r.value.unwrap_or_default()).into_owned();
-                for word in line.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()) {
-                    *model.entry(word.to_lowercase()).or_default() += 1;
-                }
-            })
-            .map_err(text)?;
+    let words = Words::prepare(&mut client)?;
+    produce_lines(&mut client, plan.seed, 0, plan.records)?;
+    plan.to_the_end(0)?;
+    let partitions: Vec<TopicPartition> =
+        LINES.iter().flat_map(|t| (0..6).map(|p| TopicPartition::new(*t, p))).collect();
+    let deadline = Instant::now() + wait;
+    let mut group = plan.client_of(&plan.application_id)?;
+    loop {
+        let Reply::Group(g) = group.call(Ask::Group { partitions: partitions.clone() }).map_err(text)? else {
+            return Err("the broker gave another answer than was asked for".to_owned());
+        };
+        if g.offsets.iter().all(Option::is_none) {
+            break;
+        }
+        if Instant::now() > deadline {
+            return Err(format!(
+                "the broker still knows the group's offsets after {wait:?}: set offsets.retention.minutes=1"
+            ));
+        }
+        // Nothing tells when a broker forgets.
+        std::thread::sleep(Duration::from_secs(5));
     }
-    // Each word's updates are 1, 2, 3 and so on: a gap is a loss, a repetition a doubling.
-    let mut seen: HashMap<String, u64> = HashMap::new();
-    let (mut output, mut doubled) = (0, 0);
-    client
-        .read_all("word-counts", |p, r| {
-            if r.offset < before.get(&p).copied().unwrap_or(0) {
-                return;
-            }
-            let word = String::from_utf8_lossy(r.key.unwrap_or_default()).into_owned();
-            let count = r.value.and_then(|v| v.try_into().ok()).map_or(0, u64::from_be_bytes);
-            let last = seen.entry(word).or_default();
-            if count == *last + 1 {
-                *last = count;
-            } else {
-                doubled += 1;
-            }
-            output += 1;
-        })
-        .map_err(text)?;
-    report.output = output;
-    report.doubled = doubled + seen.keys().filter(|w| !model.contains_key(*w)).count() as u64;
-    report.lost = model.iter().map(|(w, n)| n.saturating_sub(seen.get(w).copied().unwrap_or(0))).sum();
-    let mut state: HashMap<String, u64> = HashMap::new();
-    client
-        .read_all(&format!("{}-counts-changelog", plan.application_id), |_, r| {
-            let word = String::from_utf8_lossy(r.key.unwrap_or_default()).into_owned();
-            match r.value.and_then(|v| v.try_into().ok()) {
-                Some(v) => state.insert(word, u64::from_be_bytes(v)),
-                None => state.remove(&word),
-            };
-        })
-        .map_err(text)?;
-    report.changelog_wrong = differing(&model, &state);
-    Ok(report)
+    drop(group);
+    produce_lines(&mut client, plan.seed + 1, 0, plan.records)?;
+    let (log, left_for_last) = plan.to_the_end(1)?;
+    let restores = restored(&log).into_iter().collect();
+    words.compare(&mut client, &plan.application_id, Report { restores, left_for_last, ..Report::default() })
 }
 
 fn differing(model: &HashMap<String, u64>, state: &HashMap<String, u64>) -> u64 {

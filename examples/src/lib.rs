@@ -2,17 +2,24 @@
 
 pub mod faults;
 
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use stoat_core::app::{App, Args, Prepared, exit, log_to_stderr};
 use stoat_core::broker::blocking::BlockingClient;
 use stoat_core::engine::core::{State, Status};
 use stoat_core::error::{Error, ErrorKind, Result};
 use stoat_core::record::{Headers, ProduceBatch};
 use stoat_core::time::Timestamp;
+
+/// `println!`, except that a reader that has gone away (`| head`) is no reason to fail.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => { stoat_core::app::say(format_args!($($text)*)) };
+}
 
 /// Records per produced batch of bundled input.
 const LOAD_BATCH: usize = 2_000;
@@ -22,7 +29,7 @@ const LOAD_BATCH: usize = 2_000;
 pub struct StoryArgs {
     #[command(flatten)]
     app: Args,
-    /// On Kafka: stop when the bundled input is processed, and print the result (on the embedded broker this is the default)
+    /// Stop when all input is processed, and print the result (on the embedded broker with bundled input: the default)
     #[arg(long)]
     until_done: bool,
     /// Do not load the bundled input: process what is in the topics and what comes
@@ -44,6 +51,8 @@ pub struct InputRecord {
 
 /// An example: what it reads, and how its result is shown.
 pub struct Story {
+    /// What it does, in a sentence.
+    pub about: &'static str,
     /// The application.
     pub app: App,
     /// The topics that it reads.
@@ -58,7 +67,8 @@ impl Story {
     /// Runs the example; what `main` returns.
     pub fn main(self) -> ExitCode {
         log_to_stderr();
-        let args = StoryArgs::parse();
+        let matches = StoryArgs::command().about(self.about).get_matches();
+        let args = StoryArgs::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
         exit(self.run(&args))
     }
 
@@ -69,8 +79,8 @@ impl Story {
         let app = self.app.set("stoat.topics.create", "true")?;
         let prepared = app.prepare(&args.app)?;
         let place = if prepared.is_embedded() { "state and embedded broker" } else { "state" };
-        println!("{place}: {}", prepared.state_dir().display());
-        let until_done = !args.no_input && (prepared.is_embedded() || args.until_done);
+        say!("{place}: {}", prepared.state_dir().display());
+        let until_done = args.until_done || (!args.no_input && prepared.is_embedded());
         if !args.no_input {
             load(&prepared, self.sources, self.input)?;
         }
@@ -88,38 +98,77 @@ impl Story {
     }
 }
 
-fn broker(e: stoat_core::broker::BrokerError) -> Error {
-    Error::with_source(ErrorKind::Unavailable, "the bundled input cannot be loaded or the result cannot be read", e)
+/// Says what could not be done, and on which broker.
+fn broker<'a>(prepared: &'a Prepared, what: &'a str) -> impl Fn(stoat_core::broker::BrokerError) -> Error + 'a {
+    move |e| {
+        let text = match &prepared.config().bootstrap_servers {
+            Some(at) => format!(
+                "{what} on the broker at {}: is it running, and is `--bootstrap-servers` right?",
+                stoat_core::config::mask("", at)
+            ),
+            None => format!("{what} on the embedded broker"),
+        };
+        Error::with_source(ErrorKind::Unavailable, text, e)
+    }
 }
 
-/// Writes the bundled input, unless the topics hold records already.
+/// Writes the bundled input. What an interrupted load left is completed; topics that hold something else are let alone.
 fn load(prepared: &Prepared, sources: &[&str], input: fn() -> Vec<InputRecord>) -> Result<()> {
     let mut client = prepared.client("stoat-example-loader")?;
-    let mut held = 0;
-    for topic in sources {
-        client.create_topic(topic, prepared.config().topic_partitions as i32).map_err(broker)?;
-        held += client.bounds(topic).map_err(broker)?.iter().map(|(_, b)| b.end - b.start).sum::<i64>();
+    let broker = broker(prepared, "the bundled input cannot be loaded");
+    let mut held = BTreeMap::new();
+    for (at, topic) in sources.iter().enumerate() {
+        client.create_topic(topic, prepared.config().topic_partitions as i32).map_err(&broker)?;
+        let bounds = client.bounds(topic).map_err(&broker)?;
+        held.extend(bounds.iter().map(|(tp, b)| ((at as u32, tp.partition), (b.end - b.start) as usize)));
     }
-    if held > 0 {
-        println!("input: the topics hold {held} records already; the bundled input is not loaded again");
-        return Ok(());
-    }
+    let partitions = |topic: u32| held.range((topic, 0)..(topic + 1, 0)).count().max(1) as i32;
     let records = input();
-    let topics: Arc<[Arc<str>]> = sources.iter().map(|t| Arc::from(*t)).collect();
-    let partitions = prepared.config().topic_partitions as i32;
-    for (n, chunk) in records.chunks(LOAD_BATCH).enumerate() {
-        let mut batch = ProduceBatch::new(topics.clone());
-        for (i, r) in chunk.iter().enumerate() {
+    let places: Vec<(u32, i32)> = records
+        .iter()
+        .enumerate()
+        .map(|(i, r)| {
             let topic = sources.iter().position(|t| *t == r.topic).unwrap_or_default() as u32;
             let partition = match &r.key {
-                Some(k) => stoat_core::hash::partition_for(k, partitions),
-                None => ((n * LOAD_BATCH + i) % partitions as usize) as i32,
+                Some(k) => stoat_core::hash::partition_for(k, partitions(topic)),
+                None => (i % partitions(topic) as usize) as i32,
             };
+            (topic, partition)
+        })
+        .collect();
+    let all: usize = held.values().sum();
+    let mut bundled: BTreeMap<(u32, i32), VecDeque<usize>> = BTreeMap::new();
+    for (i, place) in places.iter().enumerate() {
+        bundled.entry(*place).or_default().push_back(i);
+    }
+    let mut ours = all < records.len();
+    if all > 0 && ours {
+        for (at, topic) in sources.iter().enumerate() {
+            client
+                .read_all(topic, |p, r| {
+                    let next = bundled.get_mut(&(at as u32, p)).and_then(VecDeque::pop_front).map(|i| &records[i]);
+                    ours &= next.is_some_and(|n| n.key.as_deref() == r.key && Some(&n.value[..]) == r.value);
+                })
+                .map_err(&broker)?;
+        }
+    }
+    if !ours {
+        say!("input: the topics hold {all} records already; the bundled input is not loaded again");
+        return Ok(());
+    }
+    let mut missing: Vec<usize> = bundled.into_values().flatten().collect();
+    missing.sort_unstable();
+    let topics: Arc<[Arc<str>]> = sources.iter().map(|t| Arc::from(*t)).collect();
+    for chunk in missing.chunks(LOAD_BATCH) {
+        let mut batch = ProduceBatch::new(topics.clone());
+        for &i in chunk {
+            let (r, (topic, partition)) = (&records[i], places[i]);
             batch.push(topic, partition, r.timestamp, r.key.as_deref(), Some(&r.value), Headers::default());
         }
-        client.produce(batch).map_err(broker)?;
+        client.produce(batch).map_err(&broker)?;
     }
-    println!("input: loaded {} records into {}", records.len(), sources.join(", "));
+    let before = if all > 0 { format!(" ({all} were there from a load that was interrupted)") } else { String::new() };
+    say!("input: loaded {} records into {}{before}", missing.len(), sources.join(", "));
     Ok(())
 }
 
@@ -148,20 +197,20 @@ impl Progress {
             return;
         }
         if std::io::stdout().is_terminal() {
-            print!("\r\x1b[K{line}");
             // A terminal that is gone is no reason to stop.
+            let _ = write!(std::io::stdout(), "\r\x1b[K{line}");
             let _ = std::io::stdout().flush();
         } else if self.calls % 10 == 1 {
-            println!("{line}");
+            say!("{line}");
         }
         self.last = line;
     }
 
     fn end(&self) {
         if std::io::stdout().is_terminal() {
-            println!();
+            say!("");
         } else {
-            println!("{}", self.last);
+            say!("{}", self.last);
         }
     }
 }

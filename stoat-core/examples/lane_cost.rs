@@ -1,6 +1,8 @@
 //! What lanes cost: nanoseconds of CPU per record for a pass-through and for count → re-key → count.
 //!
-//! `cargo run --release -p stoat-bench --bin lane_cost -- [records] [lanes ..]`
+//! `cargo run --release -p stoat-core --no-default-features --example lane_cost -- [records] [lanes ..]`
+
+#![allow(clippy::disallowed_methods, reason = "it measures")]
 
 use std::any::Any;
 use std::sync::Arc;
@@ -129,10 +131,7 @@ impl Outbound for HandOver {
 }
 
 fn graph(nodes: Vec<(NodeKind, u32, Factory)>) -> Graph {
-    let mut g = Graph {
-        subs: nodes.last().map_or(0, |n| n.1 + 1),
-        ..Graph::default()
-    };
+    let mut g = Graph { subs: nodes.last().map_or(0, |n| n.1 + 1), ..Graph::default() };
     let last = nodes.len() as u32 - 1;
     for (i, (kind, sub, factory)) in (0..).zip(nodes) {
         g.nodes.push(Node {
@@ -158,20 +157,12 @@ fn graph(nodes: Vec<(NodeKind, u32, Factory)>) -> Graph {
 }
 
 fn source() -> (NodeKind, u32, Factory) {
-    (
-        NodeKind::Source(0),
-        0,
-        Arc::new(|b| Ok(Box::new(Source(b.children[0])))),
-    )
+    (NodeKind::Source(0), 0, Arc::new(|b| Ok(Box::new(Source(b.children[0])))))
 }
 
 fn count(sub: u32) -> (NodeKind, u32, Factory) {
-    let factory: Factory = Arc::new(|b| {
-        Ok(Box::new(Count {
-            counts: vec![0; 1024],
-            child: b.children.first().copied(),
-        }))
-    });
+    let factory: Factory =
+        Arc::new(|b| Ok(Box::new(Count { counts: vec![0; 1024], child: b.children.first().copied() })));
     (NodeKind::Aggregate, sub, factory)
 }
 
@@ -224,6 +215,7 @@ fn measure(name: &str, g: &Graph, lanes: u32, records: usize) -> Result<()> {
         sink_topics: Arc::new([]),
         sink_partitions: Arc::new([]),
         watermarks: &vec![Timestamp::MIN; g.subs as usize],
+        punctuated: &vec![Timestamp::MIN; g.subs as usize],
         wall: Timestamp(0),
         cache_budget: 1 << 20,
         settings: NetSettings::default(),
@@ -234,13 +226,7 @@ fn measure(name: &str, g: &Graph, lanes: u32, records: usize) -> Result<()> {
     let mut raw = RecordBatch::with_capacity(size, size * 16);
     for i in 0..size {
         let key = (i as u64 * 7919) % 1024;
-        raw.push(
-            i as i64,
-            Timestamp(0),
-            Some(&key.to_be_bytes()),
-            Some(b"value"),
-            Headers::default(),
-        );
+        raw.push(i as i64, Timestamp(0), Some(&key.to_be_bytes()), Some(b"value"), Headers::default());
     }
     let raw = Arc::new(raw);
     let (start, used) = (Instant::now(), cpu());
@@ -251,20 +237,11 @@ fn measure(name: &str, g: &Graph, lanes: u32, records: usize) -> Result<()> {
             number += 1;
             let hash = lane_hash(raw.get(i).key.unwrap_or_default());
             let lane = lane_of(hash, lanes);
-            batches[lane as usize].items.push(LaneItem {
-                number,
-                source: 0,
-                index: i as u32,
-                hash,
-                key: None,
-            });
+            batches[lane as usize].items.push(LaneItem { number, source: 0, index: i as u32, hash, key: None });
             // Batches of 256 on the average.
             if (i + 1) % (256 * lanes as usize) == 0 || i + 1 == size {
                 for at in 0..lanes {
-                    let lane = LaneId {
-                        sub: SubTopologyId(0),
-                        lane: LaneIdx(at),
-                    };
+                    let lane = LaneId { sub: SubTopologyId(0), lane: LaneIdx(at) };
                     while !net.has_room(lane) {
                         let unsent = batches.iter().filter_map(|b| b.items.first());
                         net.publish(unsent.map(|i| i.number).min().unwrap_or(number + 1));
@@ -273,11 +250,7 @@ fn measure(name: &str, g: &Graph, lanes: u32, records: usize) -> Result<()> {
                     }
                     let mut batch = std::mem::take(&mut batches[at as usize]);
                     if !batch.items.is_empty() {
-                        batch.sources.push(LaneSource {
-                            batch: raw.clone(),
-                            partition: 0,
-                            entry,
-                        });
+                        batch.sources.push(LaneSource { batch: raw.clone(), partition: 0, entry });
                         net.send(lane, batch);
                     }
                 }
@@ -294,11 +267,7 @@ fn measure(name: &str, g: &Graph, lanes: u32, records: usize) -> Result<()> {
     }
     let (wall, cpu) = (start.elapsed().as_nanos(), cpu() - used);
     let n = u128::from(number);
-    println!(
-        "{name:24} {lanes:3} lanes: {:5} ns CPU, {:5} ns elapsed per record",
-        cpu / n,
-        wall / n
-    );
+    println!("{name:24} {lanes:3} lanes: {:5} ns CPU, {:5} ns elapsed per record", cpu / n, wall / n);
     net.stop();
     Ok(())
 }
@@ -312,11 +281,7 @@ fn main() -> Result<()> {
     }
     let end: Factory = Arc::new(|_| Ok(Box::new(End)));
     let pass = graph(vec![source(), (NodeKind::ForEach, 0, end)]);
-    let hand: Factory = Arc::new(|b| {
-        Ok(Box::new(HandOver(
-            (0..b.receiving_lanes).map(|_| Hand::default()).collect(),
-        )))
-    });
+    let hand: Factory = Arc::new(|b| Ok(Box::new(HandOver((0..b.receiving_lanes).map(|_| Hand::default()).collect()))));
     let rekey = graph(vec![source(), count(0), (NodeKind::HandOver, 0, hand), count(1)]);
     for &n in &lanes {
         measure("pass", &pass, n, records)?;

@@ -20,9 +20,17 @@ use crate::store::StoreSet;
 use crate::topology::Topology;
 use crate::topology::graph::Graph;
 
+/// What stands below the options of `--help`.
+const AFTER_HELP: &str = "\
+Values come from stoat.yaml, then the environment (STOAT__COMMIT__INTERVAL=100ms), then the command line; later ones win.
+STOAT_LOG filters the log on standard error (default: info).
+Exit codes: 0 stopped after a last commit, 2 usage or configuration, 3 another instance has taken over,
+4 too many faults, 1 anything else; the reason is the last line of standard error.";
+
 /// What every application takes on its command line.
 #[derive(Clone, Debug, Default, Parser)]
-#[command(disable_version_flag = true)]
+#[command(disable_version_flag = true, about = "A stream processor on Apache Kafka, or on the broker embedded in it", long_about = None)]
+#[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Kafka's bootstrap servers; absent: the embedded broker
     #[arg(long, value_name = "HOST:PORT")]
@@ -30,13 +38,13 @@ pub struct Args {
     /// Names the application: consumer group, transactional id, changelogs
     #[arg(long, value_name = "ID")]
     pub application_id: Option<String>,
-    /// Where local state is
+    /// Where local state is [default: stoat-state]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<String>,
-    /// Lanes per sub-topology
+    /// Lanes per sub-topology [default: the number of cores, at least 2]
     #[arg(long, value_name = "N")]
     pub lanes: Option<String>,
-    /// Sets any configuration key
+    /// Sets any configuration key; may be repeated
     #[arg(long = "set", value_name = "stoat.KEY=VALUE")]
     pub set: Vec<String>,
     /// The configuration file [default: stoat.yaml, where there is one]
@@ -144,12 +152,12 @@ impl App {
     pub fn run_with(self, args: &Args) -> Result<()> {
         if args.list_config {
             for (key, doc, default) in crate::config::keys() {
-                println!("{key} [{}]\n    {doc}", if default.is_empty() { "unset" } else { &default });
+                say(format_args!("{key} [{}]\n    {doc}", if default.is_empty() { "unset" } else { &default }));
             }
             return Ok(());
         }
         if let Some(form) = &args.describe {
-            println!("{}", describe(&self.graph()?, form)?);
+            say(describe(&self.graph()?, form)?);
             return Ok(());
         }
         let prepared = self.prepare(args)?;
@@ -165,6 +173,12 @@ impl App {
         let graph = self.graph()?;
         Prepared::new(graph, self.config)
     }
+}
+
+/// Prints a line to standard output. A reader that has gone away (`| head`) is no reason to fail.
+pub fn say(line: impl std::fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// A graph in one of the forms of `--describe`.
@@ -313,7 +327,7 @@ fn open_stores(config: &Config, state: &std::path::Path, id: &str) -> Result<Box
     #[cfg(feature = "rocksdb")]
     {
         let mut rocks = crate::store::rocks::RocksConfig::new(state.join("stores"), id);
-        rocks.memory = config.memory_budget.as_u64() as usize / 4;
+        rocks.memory = config.shares().rocksdb;
         Ok(Box::new(crate::store::rocks::RocksStoreSet::open(&rocks)?))
     }
     #[cfg(not(feature = "rocksdb"))]
@@ -332,7 +346,9 @@ fn connect(access: &Access, config: &Config, name: &str) -> Result<Box<dyn Broke
             let bootstrap = config.bootstrap_servers.clone().unwrap_or_default();
             let mut kafka = crate::broker::kafka::KafkaConfig::new(bootstrap, name, name);
             kafka.transaction_timeout = config.transaction_timeout;
-            kafka.memory = config.memory_budget.as_u64() as usize / 2;
+            // A start that has little time must not spend it on one question.
+            kafka.patience = kafka.patience.min(config.connect_timeout.max(Duration::from_secs(1)));
+            kafka.memory = config.shares().client;
             kafka.client = config.kafka_client.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
             Ok(Box::new(crate::broker::kafka::KafkaBroker::new(kafka)?))
         }

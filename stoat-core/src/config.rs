@@ -56,7 +56,7 @@ trait Value: Sized {
 }
 
 impl Value for String {
-    const WHAT: &'static str = "a text that is not empty";
+    const WHAT: &'static str = "a text of at least one character";
     fn parse(text: &str) -> Option<Self> {
         (!text.is_empty()).then(|| text.to_owned())
     }
@@ -166,7 +166,10 @@ macro_rules! config {
         /// All keys with their documentation and defaults.
         pub fn keys() -> Vec<(&'static str, String, String)> {
             let d = Config::default();
-            vec![$(($key, [$($doc),+].concat().trim().to_owned(), d.$field.show())),+]
+            let mut all = vec![$(($key, [$($doc),+].concat().trim().to_owned(), d.$field.show())),+];
+            let client = "Settings of the Kafka client (librdkafka) under its own names, such as `stoat.kafka.client.security.protocol`.";
+            all.push(("stoat.kafka.client.<name>", client.to_owned(), String::new()));
+            all
         }
 
         impl Config {
@@ -190,9 +193,11 @@ macro_rules! config {
 }
 
 const CLIENT: &str = "stoat.kafka.client.";
+/// With less nothing fits into the shares of the budget.
+const LEAST_MEMORY: bytesize::ByteSize = bytesize::ByteSize::mib(1);
 
 config! {
-    /// Names the application: consumer group, transactional id, changelogs. Required; examples have their own.
+    /// Names the application: consumer group, transactional id, changelogs. Absent: the topology's name.
     "stoat.application-id" application_id: Option<String> = None;
     /// Kafka's bootstrap servers, `host:port,..`. Absent: the embedded broker.
     "stoat.bootstrap-servers" bootstrap_servers: Option<String> = None;
@@ -250,6 +255,21 @@ config! {
     "stoat.kafka.connect-timeout" connect_timeout: Duration = Duration::from_mins(1);
 }
 
+/// The parts of the memory budget, in bytes. They add up to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// The Kafka client's queues, of fetched and of produced records.
+    pub client: usize,
+    /// Fetched records that wait for their turn.
+    pub fetched: usize,
+    /// Written and not committed: at half of it the epoch ends early, at all of it no record is dispatched.
+    pub uncommitted: usize,
+    /// Decoded values that are committed.
+    pub cache: usize,
+    /// RocksDB's block cache and memtables together.
+    pub rocksdb: usize,
+}
+
 impl Config {
     /// Sets one key.
     ///
@@ -263,17 +283,32 @@ impl Config {
             return Ok(());
         }
         match self.put(key, value) {
-            Some(Ok(())) => Ok(()),
-            Some(Err(what)) if is_secret(key) => Err(Error::new(
-                ErrorKind::Config,
-                format!("the value of `{key}` is not {what}"),
-            )),
-            Some(Err(what)) => Err(Error::new(
-                ErrorKind::Config,
-                format!("`{key}` is `{}`, which is not {what}", mask(key, value)),
-            )),
+            Some(Ok(())) => self.limits(key),
+            Some(Err(what)) if is_secret(key) => {
+                Err(Error::new(ErrorKind::Config, format!("the value of `{key}` is not {what}")))
+            }
+            Some(Err(what)) => {
+                Err(Error::new(ErrorKind::Config, format!("`{key}` is `{}`, which is not {what}", mask(key, value))))
+            }
             None => Err(unknown(key)),
         }
+    }
+
+    /// Refuses values that parse but with which nothing would go on.
+    fn limits(&self, key: &str) -> Result<()> {
+        let why = match key {
+            "stoat.lanes" if self.lanes == Some(0) => "at least one lane is needed",
+            "stoat.topics.partitions" if self.topic_partitions == 0 => "a topic has at least one partition",
+            "stoat.memory.budget" if self.memory_budget < LEAST_MEMORY => "at least 1MiB is needed",
+            "stoat.commit.timeout" if self.commit_timeout.is_zero() => {
+                "no commit ends in no time; a minute (`1m`) is usual"
+            }
+            "stoat.commit.keep-alive" if self.keep_alive.is_zero() => {
+                "an idle application would commit without a pause; half an hour (`30m`) is usual"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Config, format!("`{key}` is too small: {why}")))
     }
 
     /// Reads a YAML file on top of what is set.
@@ -319,19 +354,14 @@ impl Config {
         vars.sort();
         for (name, value) in vars {
             let key = name.to_lowercase().replace("__", ".").replace('_', "-");
-            self.set(&key, &value)
-                .map_err(|e| e.at(format!("environment variable {name}")))?;
+            self.set(&key, &value).map_err(|e| e.at(format!("environment variable {name}")))?;
         }
         Ok(())
     }
 
     /// The number of lanes per sub-topology.
     pub fn lane_count(&self) -> u32 {
-        let cores = || {
-            std::thread::available_parallelism()
-                .map_or(2, |n| n.get() as u32)
-                .max(2)
-        };
+        let cores = || std::thread::available_parallelism().map_or(2, |n| n.get() as u32).max(2);
         self.lanes.unwrap_or_else(cores).max(1)
     }
 
@@ -355,15 +385,32 @@ impl Config {
                 ),
             ));
         }
+        if id.chars().all(|c| c == '.') {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!(
+                    "`stoat.application-id` is `{id}`: it also names a folder, so it must not consist of dots alone"
+                ),
+            ));
+        }
         Ok(id)
+    }
+
+    /// How the memory budget is divided (I-7).
+    pub fn shares(&self) -> Shares {
+        let budget = self.memory_budget.as_u64() as usize;
+        Shares {
+            client: budget / 4,
+            fetched: budget / 8,
+            uncommitted: budget / 4,
+            cache: budget / 8,
+            rocksdb: budget / 4,
+        }
     }
 
     /// All keys and values, secrets masked.
     pub fn masked(&self) -> Vec<(String, String)> {
-        self.shown()
-            .into_iter()
-            .map(|(k, v)| (k.clone(), mask(&k, &v)))
-            .collect()
+        self.shown().into_iter().map(|(k, v)| (k.clone(), mask(&k, &v))).collect()
     }
 }
 
@@ -378,20 +425,13 @@ fn flatten(prefix: String, value: &serde_json::Value, out: &mut Vec<(String, Str
     match value {
         Y::Object(map) => {
             for (k, v) in map {
-                let key = if prefix.is_empty() {
-                    k.clone()
-                } else {
-                    format!("{prefix}.{k}")
-                };
+                let key = if prefix.is_empty() { k.clone() } else { format!("{prefix}.{k}") };
                 flatten(key, v, out)?;
             }
         }
         Y::Null => {}
         Y::Array(_) => {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("`{prefix}` is a list; every key takes one value"),
-            ));
+            return Err(Error::new(ErrorKind::Config, format!("`{prefix}` is a list; every key takes one value")));
         }
         Y::String(s) => out.push((prefix, s.clone())),
         other => out.push((prefix, other.to_string())),
@@ -409,22 +449,14 @@ fn unknown(key: &str) -> Error {
     let hint = match near {
         Some((k, _)) => format!("did you mean `{k}`?"),
         None if key.contains("kafka") => format!("settings of the Kafka client begin with `{CLIENT}`"),
-        None => "all keys begin with `stoat.`; the documentation of `config` lists them".to_owned(),
+        None => "all keys begin with `stoat.`; `--list-config` lists them".to_owned(),
     };
     Error::new(ErrorKind::Config, format!("unknown configuration key `{key}`: {hint}"))
 }
 
 fn is_secret(key: &str) -> bool {
-    const PARTS: [&str; 8] = [
-        "password",
-        "secret",
-        "token",
-        "credential",
-        "jaas",
-        "oauthbearer",
-        "key.pem",
-        "passphrase",
-    ];
+    const PARTS: [&str; 8] =
+        ["password", "secret", "token", "credential", "jaas", "oauthbearer", "key.pem", "passphrase"];
     let key = key.to_lowercase();
     PARTS.iter().any(|p| key.contains(p))
 }
@@ -457,8 +489,7 @@ mod tests {
     #[test]
     fn yaml_nests_or_stays_dotted_and_units_stand_in_values() {
         let mut c = Config::default();
-        c.yaml("stoat:\n  commit:\n    interval: 100ms\n  lanes: 16\nstoat.memory.budget: 256MiB\n")
-            .unwrap();
+        c.yaml("stoat:\n  commit:\n    interval: 100ms\n  lanes: 16\nstoat.memory.budget: 256MiB\n").unwrap();
         assert_eq!(c.commit_interval, Some(Duration::from_millis(100)));
         assert_eq!(c.lane_count(), 16);
         assert_eq!(c.memory_budget.as_u64(), 256 << 20);
@@ -478,11 +509,17 @@ mod tests {
     }
 
     #[test]
+    fn i07_the_shares_add_up_to_the_budget() {
+        let c = Config::default();
+        let s = c.shares();
+        assert_eq!((s.client + s.fetched + s.uncommitted + s.cache + s.rocksdb) as u64, c.memory_budget.as_u64());
+    }
+
+    #[test]
     fn n16_no_secret_is_shown() {
         let mut c = Config::default();
         c.set("stoat.kafka.client.sasl.password", "hunter2").unwrap();
-        c.set("stoat.kafka.client.sasl.oauthbearer.config", "secret=hunter2")
-            .unwrap();
+        c.set("stoat.kafka.client.sasl.oauthbearer.config", "secret=hunter2").unwrap();
         c.set("stoat.kafka.client.registry.url", "http://u:hunter2@h").unwrap();
         c.set("stoat.kafka.client.x", "a=1;password=hunter2;b=2").unwrap();
         assert!(!format!("{c:?}").contains("hunter2"), "{c:?}");
@@ -502,5 +539,33 @@ mod tests {
         assert!(c.yaml("stoat.lanes: [1, 2]").unwrap_err().to_string().contains("list"));
         c.set("stoat.application-id", "a b").unwrap();
         assert!(c.application_id().unwrap_err().to_string().contains("topic names"));
+    }
+
+    #[test]
+    fn values_with_which_nothing_would_go_on_are_refused() {
+        let mut c = Config::default();
+        for (key, value) in [
+            ("stoat.lanes", "0"),
+            ("stoat.topics.partitions", "0"),
+            ("stoat.memory.budget", "1KiB"),
+            ("stoat.commit.timeout", "0s"),
+            ("stoat.commit.keep-alive", "0s"),
+        ] {
+            let e = c.set(key, value).unwrap_err();
+            assert!(e.to_string().contains(key) && e.to_string().contains("too small"), "{e}");
+            assert_eq!(e.exit_code(), 2);
+        }
+        c.set("stoat.memory.budget", "1MiB").unwrap();
+        let e = c.set("stoat.application-id", "").unwrap_err().to_string();
+        assert!(e.ends_with("not a text of at least one character"), "{e}");
+    }
+
+    #[test]
+    fn an_application_id_does_not_lead_out_of_the_state_directory() {
+        let mut c = Config::default();
+        for id in [".", ".."] {
+            c.set("stoat.application-id", id).unwrap();
+            assert!(c.application_id().unwrap_err().to_string().contains("dots alone"));
+        }
     }
 }

@@ -30,6 +30,7 @@ pub fn partition_for(key: &[u8], partitions: i32) -> i32 {
 }
 
 /// The hash that picks a lane (and a place in the caches): fast and spread over all bits, private to one process.
+#[inline]
 pub fn lane_hash(key: &[u8]) -> u64 {
     use std::hash::Hasher;
     let mut h = rustc_hash::FxHasher::default();
@@ -42,6 +43,7 @@ pub fn lane_hash(key: &[u8]) -> u64 {
 }
 
 /// The lane of a hash among `lanes`.
+#[inline]
 pub fn lane_of(hash: u64, lanes: u32) -> u32 {
     // Multiply-shift on the high bits: no division, no bias worth the name.
     ((u128::from(hash) * u128::from(lanes)) >> 64) as u32

@@ -144,6 +144,7 @@ pub use crate::timer::{Foreign, Own, Timer, Timers};
 pub use crate::topology::lane_state::{DecodeOnly, FitsField, KeyChanged, Lane};
 pub use crate::topology::{Bind, StaticGraph, StaticNode, Stream, Table, Topology, TopologyFn, bind_each};
 
+use crate::codec::CodecError;
 use crate::processor::{HandlerArg, HandlerResult, TimerField};
 
 /// Gives a handler its argument: `Given` is what it gets, `Want` the type that its user wrote.
@@ -251,6 +252,35 @@ pub fn ended<K, V: NothingForwarded, L, P>(stream: Stream<K, V, L, P>) {
 pub trait NothingForwarded {}
 impl NothingForwarded for std::convert::Infallible {}
 
+/// A codec that takes the one field of a derived key. Both of the derive's impls ask for it, so a wrong codec is one error.
+#[diagnostic::on_unimplemented(
+    message = "codec `{Self}` cannot encode and decode `{T}`",
+    label = "the key is written as its one field",
+    note = "use a codec that takes this type, such as `Json` for a type with `Serialize` and `Deserialize`"
+)]
+pub trait Codes<T> {
+    /// Writes the field.
+    ///
+    /// # Errors
+    /// As [`Encode::encode`].
+    fn encode_field(field: &T, out: &mut Vec<u8>) -> std::result::Result<(), CodecError>;
+
+    /// Reads the field.
+    ///
+    /// # Errors
+    /// As [`Decode::decode`].
+    fn decode_field(bytes: &[u8]) -> std::result::Result<T, CodecError>;
+}
+#[diagnostic::do_not_recommend]
+impl<T, C: Encode<T> + Decode<T>> Codes<T> for C {
+    fn encode_field(field: &T, out: &mut Vec<u8>) -> std::result::Result<(), CodecError> {
+        C::encode(field, out)
+    }
+    fn decode_field(bytes: &[u8]) -> std::result::Result<T, CodecError> {
+        C::decode(bytes)
+    }
+}
+
 /// Asks a type for constants of a trait that it may not implement: what is missing is reported elsewhere, once.
 pub struct Probe<T>(std::marker::PhantomData<T>);
 
@@ -282,10 +312,7 @@ impl<S: Source> Probe<S> {
 
 impl<P: Processor> Probe<P> {
     /// The processor's.
-    pub const STORES: Option<StoreFacts> = Some(StoreFacts {
-        name: P::NAME,
-        fields: P::FIELDS,
-    });
+    pub const STORES: Option<StoreFacts> = Some(StoreFacts { name: P::NAME, fields: P::FIELDS });
 }
 
 /// What [`Probe`] says where the trait is missing.
@@ -324,10 +351,27 @@ pub const fn one_source_per_topic(earlier: &[Option<SourceFacts>], this: Option<
             let mut text = Text::new();
             text.push(&["topic `", a.topic, "` is read by "]);
             if !same(a.key_codec, b.key_codec) {
-                text.push(&["`", a.name, "` with key codec ", a.key_codec, " and by `", b.name, "` with key codec ", b.key_codec]);
+                text.push(&[
+                    "`",
+                    a.name,
+                    "` with key codec ",
+                    a.key_codec,
+                    " and by `",
+                    b.name,
+                    "` with key codec ",
+                    b.key_codec,
+                ]);
                 text.push(&[": use one `#[source]` for both, or give both the same `key_codec`"]);
             } else if !same(a.value_codec, b.value_codec) {
-                text.push(&["`", a.name, "` with value codec ", a.value_codec, " and by `", b.name, "` with value codec "]);
+                text.push(&[
+                    "`",
+                    a.name,
+                    "` with value codec ",
+                    a.value_codec,
+                    " and by `",
+                    b.name,
+                    "` with value codec ",
+                ]);
                 text.push(&[b.value_codec, ": use one `#[source]` for both"]);
             } else {
                 text.push(&["two sources, `", a.name, "` and `", b.name, "`: keep one and use `.fan_out()`"]);

@@ -87,17 +87,11 @@ const _: () = {
         const FIELDS: &'static [__private::FieldDecl] = &[
             __private::FieldDecl::of::<Keyed<Session>>(
                 "open",
-                __private::FieldOptions {
-                    name: None,
-                    clock: __private::TimeDomain::Event,
-                },
+                __private::FieldOptions { name: None, clock: __private::TimeDomain::Event },
             ),
             __private::FieldDecl::of::<Timer<UserId>>(
                 "idle",
-                __private::FieldOptions {
-                    name: None,
-                    clock: __private::TimeDomain::Event,
-                },
+                __private::FieldOptions { name: None, clock: __private::TimeDomain::Event },
             ),
         ];
         fn visit_fields<V: __private::FieldVisitor<Self>>(&mut self, visitor: &mut V) {
@@ -115,10 +109,7 @@ const _: () = {
 
     impl Sessionize {
         fn init() -> __private::Init<Self> {
-            __private::Init::new(move |build| Sessionize {
-                open: build.field(0),
-                idle: build.field(1),
-            })
+            __private::Init::new(move |build| Sessionize { open: build.field(0), idle: build.field(1) })
         }
     }
 
@@ -227,24 +218,14 @@ impl stoat_core::__private::TopologyFn for sessions {
     const GRAPH: stoat_core::__private::StaticGraph = stoat_core::__private::StaticGraph {
         name: "sessions",
         nodes: &[
-            stoat_core::__private::StaticNode {
-                name: "clicks",
-                step: "source",
-                of: "Clicks",
-                inputs: &[],
-            },
+            stoat_core::__private::StaticNode { name: "clicks", step: "source", of: "Clicks", inputs: &[] },
             stoat_core::__private::StaticNode {
                 name: "closed",
                 step: "process",
                 of: "Sessionize",
                 inputs: &["clicks"],
             },
-            stoat_core::__private::StaticNode {
-                name: "Sessions",
-                step: "sink",
-                of: "Sessions",
-                inputs: &["closed"],
-            },
+            stoat_core::__private::StaticNode { name: "Sessions", step: "sink", of: "Sessions", inputs: &["closed"] },
         ],
     };
     fn declare(t: &mut Topology) {
@@ -267,19 +248,11 @@ fn the_first_program_of_the_contract_closes_sessions_by_timer() {
     let graph = <sessions as stoat_core::__private::TopologyFn>::build().unwrap();
     let mut lane = harness::OneLane::new(graph);
     let click = |lane: &mut harness::OneLane, user: &str, minute: i64| {
-        lane.pipe(
-            "clicks",
-            Some(user.as_bytes()),
-            Some(br#"{"page":"/"}"#),
-            minute * 60_000,
-        )
-        .unwrap();
+        lane.pipe("clicks", Some(user.as_bytes()), Some(br#"{"page":"/"}"#), minute * 60_000).unwrap();
     };
     let shown = |lane: &mut harness::OneLane| -> Vec<String> {
         let outputs = lane.outputs().into_iter();
-        outputs
-            .map(|(topic, k, v, t)| format!("{topic} {k} {v} {}", t / 60_000))
-            .collect()
+        outputs.map(|(topic, k, v, t)| format!("{topic} {k} {v} {}", t / 60_000)).collect()
     };
     click(&mut lane, "ann", 0);
     click(&mut lane, "bob", 1);
@@ -300,11 +273,7 @@ fn the_first_program_of_the_contract_closes_sessions_by_timer() {
     let rows = lane.freeze();
     for store in ["open", "idle"] {
         let rows: Vec<_> = rows[store].iter().map(|r| (r.key.as_slice(), &r.value)).collect();
-        assert_eq!(
-            rows,
-            [(b"ann".as_slice(), &None), (b"bob".as_slice(), &None)],
-            "{store}"
-        );
+        assert_eq!(rows, [(b"ann".as_slice(), &None), (b"bob".as_slice(), &None)], "{store}");
     }
     lane.tick(2_000).unwrap();
     assert_eq!(shown(&mut lane), [] as [&str; 0]);
@@ -316,11 +285,7 @@ fn the_static_description_agrees_with_the_built_graph() {
     let graph = sessions::build().unwrap();
     for node in sessions::GRAPH.nodes {
         let built = graph.nodes.iter().find(|n| n.name == node.name).unwrap();
-        let inputs: Vec<&str> = built
-            .parents
-            .iter()
-            .map(|p| graph.nodes[p.0 as usize].name.as_str())
-            .collect();
+        let inputs: Vec<&str> = built.parents.iter().map(|p| graph.nodes[p.0 as usize].name.as_str()).collect();
         assert_eq!(inputs, node.inputs, "{}", node.name);
     }
 }

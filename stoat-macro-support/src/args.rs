@@ -34,11 +34,7 @@ pub struct Args {
 impl Args {
     /// No arguments.
     pub fn none(attribute: &'static str) -> Self {
-        Self {
-            attribute,
-            list: Vec::new(),
-            positional: None,
-        }
+        Self { attribute, list: Vec::new(), positional: None }
     }
 
     /// Reads keyword arguments.
@@ -73,10 +69,7 @@ impl Args {
                 Ok((name, value)) => args.add(name, value, known, errors),
                 Err(_) => errors.on(
                     part,
-                    format!(
-                        "expected `name = value` in `#[{attribute}(..)]`; known names are {}",
-                        list(known)
-                    ),
+                    format!("expected `name = value` in `#[{attribute}(..)]`; known names are {}", list(known)),
                 ),
             }
         }
@@ -89,24 +82,15 @@ impl Args {
         let meant = if let Some(k) = known.iter().find(|k| **k == given) {
             k
         } else if let Some(k) = closest(&given, known) {
-            errors.on(
-                &name,
-                format!("unknown argument `{given}` in `#[{attribute}(..)]`: did you mean `{k}`?"),
-            );
+            errors.on(&name, format!("unknown argument `{given}` in `#[{attribute}(..)]`: did you mean `{k}`?"));
             k
         } else if known.is_empty() {
-            errors.on(
-                &name,
-                format!("unknown argument `{given}`: `#[{attribute}]` takes none"),
-            );
+            errors.on(&name, format!("unknown argument `{given}`: `#[{attribute}]` takes none"));
             return;
         } else {
             errors.on(
                 &name,
-                format!(
-                    "unknown argument `{given}` in `#[{attribute}(..)]`; known names are {}",
-                    list(known)
-                ),
+                format!("unknown argument `{given}` in `#[{attribute}(..)]`; known names are {}", list(known)),
             );
             return;
         };
@@ -114,11 +98,7 @@ impl Args {
             errors.on(&name, format!("`{given}` is given twice in `#[{attribute}(..)]`"));
             return;
         }
-        self.list.push(Arg {
-            name,
-            known: meant,
-            value,
-        });
+        self.list.push(Arg { name, known: meant, value });
     }
 
     /// The argument of this name.
@@ -177,35 +157,24 @@ impl Args {
         let ident: Ident = {
             let arg = self.get(name)?;
             let value = arg.value.clone().unwrap_or_default();
-            match Ident::parse_any.parse2(value.clone()) {
-                Ok(i) => i,
-                Err(_) => {
-                    let at = if value.is_empty() {
-                        arg.name.to_token_stream()
-                    } else {
-                        value
-                    };
-                    errors.on(at, format!("`{name}` is one of {}", list(words)));
-                    return None;
-                }
+            if let Ok(i) = Ident::parse_any.parse2(value.clone()) {
+                i
+            } else {
+                let at = if value.is_empty() { arg.name.to_token_stream() } else { value };
+                errors.on(at, format!("`{name}` is one of {}", list(words)));
+                return None;
             }
         };
         let given = plain(&ident);
         if let Some(w) = words.iter().find(|w| **w == given) {
             return Some(w);
         }
-        match closest(&given, words) {
-            Some(w) => {
-                errors.on(&ident, format!("unknown {name} `{given}`: did you mean `{w}`?"));
-                Some(w)
-            }
-            None => {
-                errors.on(
-                    &ident,
-                    format!("unknown {name} `{given}`: it is one of {}", list(words)),
-                );
-                None
-            }
+        if let Some(w) = closest(&given, words) {
+            errors.on(&ident, format!("unknown {name} `{given}`: did you mean `{w}`?"));
+            Some(w)
+        } else {
+            errors.on(&ident, format!("unknown {name} `{given}`: it is one of {}", list(words)));
+            None
         }
     }
 

@@ -55,10 +55,7 @@ impl Errors {
 
     /// The texts, in order; for tests.
     pub fn texts(&self) -> Vec<String> {
-        self.list
-            .iter()
-            .flat_map(|e| e.clone().into_iter().map(|e| e.to_string()))
-            .collect()
+        self.list.iter().flat_map(|e| e.clone().into_iter().map(|e| e.to_string())).collect()
     }
 }
 

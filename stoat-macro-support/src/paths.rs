@@ -9,8 +9,7 @@ use crate::Errors;
 
 /// The path of the runtime crate: `crate = path`, else `::stoat_core`.
 pub fn krate(args: &Args, errors: &mut Errors) -> TokenStream {
-    args.parse::<Path>("crate", errors)
-        .map_or_else(|| quote!(::stoat_core), |p| p.to_token_stream())
+    args.parse::<Path>("crate", errors).map_or_else(|| quote!(::stoat_core), |p| p.to_token_stream())
 }
 
 /// `K` of `Option<K>`, by its last name: an alias is not seen.
@@ -31,11 +30,7 @@ pub fn option_inner(ty: &Type) -> Option<&Type> {
 
 /// Wraps a codec into `Nullable` where the type has a place for Kafka's null.
 pub fn nullable(krate: &TokenStream, ty: &Type, codec: TokenStream) -> TokenStream {
-    if option_inner(ty).is_some() {
-        quote!(#krate::codec::Nullable<#codec>)
-    } else {
-        codec
-    }
+    if option_inner(ty).is_some() { quote!(#krate::codec::Nullable<#codec>) } else { codec }
 }
 
 /// The codecs whose bytes are those of one inner value.

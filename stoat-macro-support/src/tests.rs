@@ -14,14 +14,8 @@ fn read(tokens: proc_macro2::TokenStream) -> (Args, Errors) {
 #[test]
 fn commas_inside_brackets_and_generics_do_not_split() {
     let (args, mut errors) = read(quote!(key = HashMap<A, (B, C)>, value = fn(A) -> B, topic = "t", foreign));
-    assert!(same_tokens(
-        &args.parse::<Type>("key", &mut errors),
-        &quote!(HashMap<A, (B, C)>)
-    ));
-    assert!(same_tokens(
-        &args.parse::<Type>("value", &mut errors),
-        &quote!(fn(A) -> B)
-    ));
+    assert!(same_tokens(&args.parse::<Type>("key", &mut errors), &quote!(HashMap<A, (B, C)>)));
+    assert!(same_tokens(&args.parse::<Type>("value", &mut errors), &quote!(fn(A) -> B)));
     assert_eq!(args.string("topic", &mut errors).unwrap().value(), "t");
     assert!(args.flag("foreign", &mut errors));
     assert!(errors.is_empty(), "{:?}", errors.texts());
@@ -31,21 +25,14 @@ fn commas_inside_brackets_and_generics_do_not_split() {
 fn a_misspelt_argument_gives_one_error_and_counts_as_given() {
     let (args, mut errors) = read(quote!(topik = "t"));
     assert_eq!(args.string("topic", &mut errors).unwrap().value(), "t");
-    assert_eq!(
-        errors.texts(),
-        ["unknown argument `topik` in `#[source(..)]`: did you mean `topic`?"]
-    );
+    assert_eq!(errors.texts(), ["unknown argument `topik` in `#[source(..)]`: did you mean `topic`?"]);
 }
 
 #[test]
 fn an_argument_unlike_all_others_is_answered_with_the_list() {
     let (_, errors) = read(quote!(partitions = 3));
     assert_eq!(errors.texts().len(), 1);
-    assert!(
-        errors.texts()[0].contains("known names are `topic`, `key`"),
-        "{:?}",
-        errors.texts()
-    );
+    assert!(errors.texts()[0].contains("known names are `topic`, `key`"), "{:?}", errors.texts());
 }
 
 #[test]
@@ -67,13 +54,7 @@ fn faults_of_values_say_what_to_write() {
 
 #[test]
 fn durations_have_units() {
-    for (text, millis) in [
-        ("10s", 10_000),
-        ("500ms", 500),
-        ("5m", 300_000),
-        ("1h", 3_600_000),
-        ("7d", 604_800_000),
-    ] {
+    for (text, millis) in [("10s", 10_000), ("500ms", 500), ("5m", 300_000), ("1h", 3_600_000), ("7d", 604_800_000)] {
         assert_eq!(parse_duration(text).unwrap().as_millis(), millis);
     }
     for text in ["", "10", "s", "-1s", "1.5s", "99999999999999999d"] {

@@ -13,15 +13,14 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::new();
     let args = Args::read_positional("main", args, &["crate"], &mut errors);
     let krate = krate(&args, &mut errors);
-    let topology = match &args.positional {
-        Some(t) => errors.keep(syn::parse2::<Path>(t.clone())),
-        None => {
-            errors.at(
-                Span::call_site(),
-                "which topology? write `#[stoat_core::main(name)]` with the name of a `#[topology]` function",
-            );
-            None
-        }
+    let topology = if let Some(t) = &args.positional {
+        errors.keep(syn::parse2::<Path>(t.clone()))
+    } else {
+        errors.at(
+            Span::call_site(),
+            "which topology? write `#[stoat_core::main(name)]` with the name of a `#[topology]` function",
+        );
+        None
     };
     if syn::parse2::<ItemStruct>(item.clone()).is_err() {
         errors.at(

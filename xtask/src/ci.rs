@@ -48,28 +48,18 @@ pub(crate) fn run(install: bool) -> Result<()> {
     ])));
 
     steps.next("the library without its features");
-    note(run_command(cargo().args([
-        "check",
-        "--package",
-        "stoat-core",
-        "--no-default-features",
-    ])));
+    note(run_command(cargo().args(["check", "--package", "stoat-core", "--no-default-features"])));
 
     steps.next("documentation");
     let mut doc = cargo();
-    doc.args(["doc", "--keep-going", "--workspace", "--all-features", "--no-deps"])
-        .env("RUSTDOCFLAGS", "-D warnings");
+    doc.args(["doc", "--keep-going", "--workspace", "--all-features", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
     note(run_command(&mut doc));
 
     steps.next("tests");
     note(machine.test(&[]));
 
     eprintln!("\n{} of 8 steps failed, in {}", failures.len(), steps.elapsed());
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(failures.join("\n").into())
-    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
 }
 
 /// A service builds each change in a new clone: one target folder outside of them keeps what did not change.

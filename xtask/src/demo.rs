@@ -7,14 +7,7 @@ use crate::kafka::Broker;
 use crate::sh::{Context as _, Result, Steps, cargo, run as run_command};
 
 /// Without the features `kafka` and `rocksdb` no C or C++ is compiled, which is most of the time it takes.
-const PACKAGE: &[&str] = &[
-    "--release",
-    "--package",
-    "stoat-examples",
-    "--bin",
-    "sessions",
-    "--no-default-features",
-];
+const PACKAGE: &[&str] = &["--release", "--package", "stoat-examples", "--bin", "sessions", "--no-default-features"];
 
 pub(crate) fn run(kafka: bool, install: bool) -> Result<()> {
     let mut steps = Steps::new(if kafka { 4 } else { 3 });
@@ -44,13 +37,7 @@ pub(crate) fn run(kafka: bool, install: bool) -> Result<()> {
     let state = std::env::temp_dir().join(format!("stoat-demo-{}", std::process::id()));
     steps.next("runs it over the bundled log: a day of clicks becomes sessions");
     let mut example = cargo();
-    example
-        .args(["run", "--quiet"])
-        .args(PACKAGE)
-        .args(features)
-        .arg("--")
-        .arg("--state-dir")
-        .arg(&state);
+    example.args(["run", "--quiet"]).args(PACKAGE).args(features).arg("--").arg("--state-dir").arg(&state);
     if let Some(broker) = &broker {
         // On Kafka examples run until they are stopped, unless they are told to end with their input.
         example.args(["--bootstrap-servers", &broker.bootstrap, "--until-done"]);

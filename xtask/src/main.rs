@@ -86,12 +86,8 @@ fn main() -> ExitCode {
         Task::Demo { kafka, no_install } => demo::run(kafka, !no_install),
         Task::Test { no_install, cargo_test } => suite::run(!no_install, &cargo_test),
         Task::Ci { no_install } => ci::run(!no_install),
-        Task::Kafka {
-            action: KafkaAction::Start { port, no_install },
-        } => kafka::start(port, !no_install),
-        Task::Kafka {
-            action: KafkaAction::Stop,
-        } => kafka::stop(),
+        Task::Kafka { action: KafkaAction::Start { port, no_install } } => kafka::start(port, !no_install),
+        Task::Kafka { action: KafkaAction::Stop } => kafka::stop(),
         Task::Rocksdb { manifest_path } => rocksdb::ensure(manifest_path.as_deref())
             .map(|folder| println!("export ROCKSDB_LIB_DIR={} ROCKSDB_STATIC=1", folder.display())),
         Task::Tidy => tidy::run(),

@@ -48,19 +48,13 @@ impl<T, E: fmt::Display> Context<T> for std::result::Result<T, E> {
 
 /// The root of the workspace that this program was built in.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask lies in a folder of the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in a folder of the workspace")
 }
 
 /// The folder that keeps what is built or fetched once for all clones: `$STOAT_ROCKSDB_CACHE`, or
 /// `stoat-build` in `$XDG_CACHE_HOME` or `~/.cache`.
 pub(crate) fn cache_root() -> Result<PathBuf> {
-    let set = |name| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = set("STOAT_ROCKSDB_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("stoat-build")))
         .or_else(|| set("HOME").map(|dir| dir.join(".cache/stoat-build")))
@@ -84,41 +78,23 @@ pub(crate) fn cargo() -> Command {
 /// Runs a command with its output on the terminal.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     eprintln!("  $ {}", shown(command));
-    let status = command
-        .status()
-        .context(|| format!("cannot start `{}`", shown(command)))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("`{}` failed: {status}", shown(command)).into())
-    }
+    let status = command.status().context(|| format!("cannot start `{}`", shown(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("`{}` failed: {status}", shown(command)).into()) }
 }
 
 /// Runs a command and returns what it printed; where it fails, the error carries the end of what it printed.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let out = command
-        .stdin(Stdio::null())
-        .output()
-        .context(|| format!("cannot start `{}`", shown(command)))?;
+    let out = command.stdin(Stdio::null()).output().context(|| format!("cannot start `{}`", shown(command)))?;
     if out.status.success() {
         return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
     }
-    let printed = format!(
-        "{}{}",
-        String::from_utf8_lossy(&out.stdout),
-        String::from_utf8_lossy(&out.stderr)
-    );
+    let printed = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     Err(format!("`{}` failed: {}\n{}", shown(command), out.status, tail(&printed, 30)).into())
 }
 
 /// True where the command starts and ends with success; its output is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|s| s.success())
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }
 
 /// The last `n` lines of a text.
@@ -128,9 +104,7 @@ pub(crate) fn tail(text: &str, n: usize) -> String {
 }
 
 fn shown(command: &Command) -> String {
-    let program = Path::new(command.get_program())
-        .file_name()
-        .unwrap_or(command.get_program());
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let words = std::iter::once(program).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
@@ -144,22 +118,13 @@ pub(crate) struct Steps {
 
 impl Steps {
     pub(crate) fn new(of: u32) -> Self {
-        Self {
-            started: now(),
-            at: 0,
-            of,
-        }
+        Self { started: now(), at: 0, of }
     }
 
     /// Begins the next step.
     pub(crate) fn next(&mut self, what: &str) {
         self.at += 1;
-        eprintln!(
-            "\n[{}/{}] {what}  ({} since the start)",
-            self.at,
-            self.of,
-            seconds(self.started.elapsed())
-        );
+        eprintln!("\n[{}/{}] {what}  ({} since the start)", self.at, self.of, seconds(self.started.elapsed()));
     }
 
     pub(crate) fn elapsed(&self) -> String {
@@ -171,10 +136,7 @@ fn seconds(time: Duration) -> String {
     format!("{}m{:02}s", time.as_secs() / 60, time.as_secs() % 60)
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "xtask is an edge: it tells people how long a step took"
-)]
+#[expect(clippy::disallowed_methods, reason = "xtask is an edge: it tells people how long a step took")]
 fn now() -> Instant {
     Instant::now()
 }

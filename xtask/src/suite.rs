@@ -25,11 +25,7 @@ impl Machine {
     pub(crate) fn prepare(install: bool, target: Option<PathBuf>) -> Result<Self> {
         let own_broker = std::env::var_os(BOOTSTRAP).is_none();
         install::require(&[FOR_KAFKA_CLIENT, FOR_ROCKSDB].concat(), install)?;
-        let no_kafka = if own_broker {
-            install::ensure(FOR_KAFKA_BROKER, install)
-        } else {
-            Vec::new()
-        };
+        let no_kafka = if own_broker { install::ensure(FOR_KAFKA_BROKER, install) } else { Vec::new() };
         let no_kafka = (!no_kafka.is_empty()).then(|| install::advice(&no_kafka));
         if let Some(why) = no_kafka.as_ref().filter(|_| is_ci()) {
             return Err(format!("the tests on Apache Kafka cannot run, and CI is set: {why}").into());
@@ -44,11 +40,7 @@ impl Machine {
             }
             built.ok()
         };
-        Ok(Self {
-            rocksdb,
-            no_kafka,
-            target,
-        })
+        Ok(Self { rocksdb, no_kafka, target })
     }
 
     /// Cargo with the variables that all commands of a run share, so that none builds again what another has built.

@@ -98,9 +98,7 @@ fn run(args: &JobArgs) -> Result<()> {
         Job::Words => (words::app(), "stoat-words"),
         Job::Json => (json::app(), "stoat-json"),
     };
-    app.set("stoat.application-id", id)?
-        .set("stoat.commit.interval", &args.commit_interval)?
-        .run_with(&args.app)
+    app.set("stoat.application-id", id)?.set("stoat.commit.interval", &args.commit_interval)?.run_with(&args.app)
 }
 
 fn main() -> ExitCode {

@@ -2,6 +2,7 @@
 //!
 //! `store_cost [ROWS [MEMORY_MIB]]`, default 1,000,000 rows and 16 MiB. Keys of 16 bytes, values of 100 bytes that do not
 //! compress. Times are wall | CPU of the whole process, RocksDB's background threads included.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::error::Error;
 use std::fs;
@@ -24,17 +25,10 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     run("memory", &mut MemoryStoreSet::new(), rows).map_err(stoat_core::Error::into_std)?;
 
     let dir = Scratch::new()?;
-    let config = RocksConfig {
-        memory: memory << 20,
-        ..RocksConfig::new(&dir.0, "store-cost")
-    };
+    let config = RocksConfig { memory: memory << 20, ..RocksConfig::new(&dir.0, "store-cost") };
     let mut set = RocksStoreSet::open(&config).map_err(stoat_core::Error::into_std)?;
     run(&format!("rocksdb, {memory} MiB"), &mut set, rows).map_err(stoat_core::Error::into_std)?;
-    println!(
-        "  memory used {} KiB, of it memtables {} KiB",
-        set.memory_used() >> 10,
-        set.memtables_used() >> 10
-    );
+    println!("  memory used {} KiB, of it memtables {} KiB", set.memory_used() >> 10, set.memtables_used() >> 10);
     Ok(())
 }
 
@@ -76,9 +70,7 @@ fn run(name: &str, set: &mut dyn StoreSet, rows: u64) -> stoat_core::Result<()> 
         next += 1;
         mixed(next)
     })?;
-    apply("apply, keys that are there", rows / 2, &mut || {
-        mixed(1 + numbers.next() % rows)
-    })?;
+    apply("apply, keys that are there", rows / 2, &mut || mixed(1 + numbers.next() % rows))?;
     let mut spent = Spent::default();
     spent.measure(|| store.flush())?;
     spent.print("flush, once", 1);
@@ -99,21 +91,9 @@ fn run(name: &str, set: &mut dyn StoreSet, rows: u64) -> stoat_core::Result<()> 
     let mut numbers = [Numbers(2), Numbers(3), Numbers(4)];
     let [a, b, c] = &mut numbers;
     let (mut a, mut b, mut c) = (Numbers(a.next()), Numbers(b.next()), Numbers(c.next()));
-    get(
-        "get, all keys at random",
-        Box::new(move || mixed(1 + a.next() % rows)),
-        true,
-    )?;
-    get(
-        "get, 10,000 hot keys",
-        Box::new(move || mixed(1 + b.next() % rows.min(10_000))),
-        true,
-    )?;
-    get(
-        "get, keys that are not there",
-        Box::new(move || mixed(rows + 1 + c.next() % rows)),
-        false,
-    )?;
+    get("get, all keys at random", Box::new(move || mixed(1 + a.next() % rows)), true)?;
+    get("get, 10,000 hot keys", Box::new(move || mixed(1 + b.next() % rows.min(10_000))), true)?;
+    get("get, keys that are not there", Box::new(move || mixed(rows + 1 + c.next() % rows)), false)?;
 
     let mut spent = Spent::default();
     let mut seen = 0;
@@ -137,21 +117,11 @@ fn batch(epoch: u64, number: &mut dyn FnMut() -> u64) -> Batch {
         let key = key_bytes(number()).to_vec();
         let mut value: Vec<u8> = (0..13).flat_map(|_| values.next().to_be_bytes()).collect();
         value.truncate(100);
-        Row {
-            lane_key: key.len(),
-            key,
-            value: Some(value),
-            timestamp: Timestamp(epoch as i64),
-        }
+        Row { lane_key: key.len(), key, value: Some(value), timestamp: Timestamp(epoch as i64) }
     });
     let rows = rows.collect();
     let offsets = (0..8).map(|p| (p, epoch as i64)).collect();
-    let stamp = Stamp {
-        epoch: Epoch(epoch),
-        time: Timestamp(1),
-        topic_id: "0123456789abcdef012345".into(),
-        offsets,
-    };
+    let stamp = Stamp { epoch: Epoch(epoch), time: Timestamp(1), topic_id: "0123456789abcdef012345".into(), offsets };
     Batch { rows, stamp }
 }
 
@@ -197,11 +167,6 @@ impl Spent {
 fn cpu_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 = after_name
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|n| n.parse::<u64>().ok())
-        .sum();
+    let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 10)
 }

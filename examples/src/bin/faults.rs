@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use stoat_examples::faults::{Plan, Report, sessions, word_count};
+use stoat_examples::faults::{Plan, Report, group_forgotten, sessions, word_count};
+use stoat_examples::say;
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -28,7 +29,15 @@ struct Args {
     /// Only this story
     #[arg(long, value_name = "word_count|sessions")]
     only: Option<String>,
+    /// Instead: lets the broker forget the consumer group (it needs `offsets.retention.minutes=1`), then goes on
+    #[arg(long, requires = "bootstrap_servers")]
+    group_forgotten: bool,
 }
+
+type Run = fn(&Plan) -> Result<Report, String>;
+
+/// How long a broker with `offsets.retention.minutes=1` takes at most to forget a group.
+const FORGETS: Duration = Duration::from_mins(10);
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -47,17 +56,20 @@ fn main() -> ExitCode {
         seed: args.seed,
     };
     let mut good = true;
-    for (name, story) in [("word_count", word_count as fn(&Plan) -> Result<Report, String>), ("sessions", sessions)] {
-        if args.only.as_deref().is_some_and(|o| o != name) {
+    let forgotten: [(&str, Run); 1] = [("word_count", |plan| group_forgotten(plan, FORGETS))];
+    let killed: [(&str, Run); 2] = [("word_count", word_count), ("sessions", sessions)];
+    for (name, story) in if args.group_forgotten { &forgotten[..] } else { &killed[..] } {
+        if args.only.as_deref().is_some_and(|o| o != *name) {
             continue;
         }
         match story(&plan(name)) {
             Ok(r) => {
-                println!("{name}: {} kills, {} records in, {} out", args.kills, r.input, r.output);
-                println!("  lost {}, doubled {}, changelog entries that differ {}", r.lost, r.doubled, r.changelog_wrong);
+                say!("{name}: {} kills, {} records in, {} out", args.kills, r.input, r.output);
+                say!("  lost {}, doubled {}, changelog entries that differ {}", r.lost, r.doubled, r.changelog_wrong);
                 for (i, (held, replayed)) in r.restores.iter().enumerate() {
-                    println!("  start {:>2}: changelogs hold {held} records, {replayed} replayed", i + 1);
+                    say!("  start {:>2}: changelogs hold {held} records, {replayed} replayed", i + 1);
                 }
+                say!("  the last run had {} records left to process", r.left_for_last);
                 good &= r.lost + r.doubled + r.changelog_wrong == 0;
             }
             Err(e) => {

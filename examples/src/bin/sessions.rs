@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use stoat_core::broker::blocking::BlockingClient;
 use stoat_core::codec::Decode;
 use stoat_core::prelude::*;
-use stoat_examples::{InputRecord, Story};
+use stoat_examples::{InputRecord, Story, say};
 
 /// The gap that ends a session.
-const IDLE: Duration = Duration::from_secs(30 * 60);
+const IDLE: Duration = Duration::from_mins(30);
 
 #[derive(Key, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[key(codec = Utf8)]
@@ -108,18 +108,18 @@ fn result(client: &mut BlockingClient) -> Result<()> {
         *m.entry(u.as_str()).or_default() += 1;
         m
     });
-    println!("\n{} sessions of {} users closed, {clicks} clicks in them", sessions.len(), users.len());
-    println!("(a session is open until 30 minutes of event time have passed after its last click)");
+    say!("\n{} sessions of {} users closed, {clicks} clicks in them", sessions.len(), users.len());
+    say!("(a session is open until 30 minutes of event time have passed after its last click)");
     sessions.sort_by_key(|(user, s)| (std::cmp::Reverse(s.clicks), user.clone(), s.start));
-    println!("the longest:\n{:>8}  {:>8}  {:>10}  user", "clicks", "minutes", "started");
+    say!("the longest:\n{:>8}  {:>8}  {:>10}  user", "clicks", "minutes", "started");
     for (user, s) in sessions.iter().take(10) {
         let minutes = s.end.since(s.start).as_secs() / 60;
         let started = s.start.as_millis() / 1_000 % 86_400;
-        println!("{:>8}  {minutes:>8}  {:>7}:{:02}  {user}", s.clicks, started / 3_600, started / 60 % 60);
+        say!("{:>8}  {minutes:>8}  {:>7}:{:02}  {user}", s.clicks, started / 3_600, started / 60 % 60);
     }
     Ok(())
 }
 
 fn main() -> ExitCode {
-    Story { app: sessions::app(), sources: &["clicks"], input, result }.main()
+    Story { about: "Finds sessions: a user's clicks with gaps of at most half an hour become one record, closed by a keyed timer", app: sessions::app(), sources: &["clicks"], input, result }.main()
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use stoat_core::broker::blocking::BlockingClient;
 use stoat_core::prelude::*;
-use stoat_examples::{InputRecord, Story};
+use stoat_examples::{InputRecord, Story, say};
 
 #[source(topic = "lines-a", value = String, value_codec = Utf8)]
 struct LinesA;
@@ -65,13 +65,20 @@ fn result(client: &mut BlockingClient) -> Result<()> {
     })?;
     let mut rows: Vec<_> = counts.iter().collect();
     rows.sort_by_key(|(word, n)| (std::cmp::Reverse(**n), *word));
-    println!("\n{} different words, {} in all, {updates} updates written", rows.len(), counts.values().sum::<u64>());
+    say!("\n{} different words, {} in all, {updates} updates written", rows.len(), counts.values().sum::<u64>());
     for (word, n) in rows.iter().take(15) {
-        println!("{n:>8}  {word}");
+        say!("{n:>8}  {word}");
     }
     Ok(())
 }
 
 fn main() -> ExitCode {
-    Story { app: word_count::app(), sources: &["lines-a", "lines-b", "lines-c"], input, result }.main()
+    Story {
+        about: "Counts words: three topics of lines are merged, split, re-keyed by word and counted, exactly once",
+        app: word_count::app(),
+        sources: &["lines-a", "lines-b", "lines-c"],
+        input,
+        result,
+    }
+    .main()
 }

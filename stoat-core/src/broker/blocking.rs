@@ -50,13 +50,7 @@ pub struct BlockingClient {
 impl BlockingClient {
     /// Wraps a broker.
     pub fn new(broker: Box<dyn Broker>) -> Self {
-        Self {
-            broker,
-            next: 1,
-            events: Vec::new(),
-            fetched: VecDeque::new(),
-            failed: VecDeque::new(),
-        }
+        Self { broker, next: 1, events: Vec::new(), fetched: VecDeque::new(), failed: VecDeque::new() }
     }
 
     fn wait(&mut self) {
@@ -101,12 +95,7 @@ impl BlockingClient {
     /// # Errors
     /// As the broker says.
     pub fn create_topic(&mut self, name: &str, partitions: i32) -> Result<(), BrokerError> {
-        let topic = NewTopic {
-            name: name.into(),
-            partitions,
-            replication: -1,
-            config: Vec::new(),
-        };
+        let topic = NewTopic { name: name.into(), partitions, replication: -1, config: Vec::new() };
         self.call(Command::CreateTopics { topics: vec![topic] }).map(|_| ())
     }
 
@@ -115,9 +104,7 @@ impl BlockingClient {
     /// # Errors
     /// As the broker says.
     pub fn describe(&mut self, name: &str) -> Result<Option<TopicInfo>, BrokerError> {
-        match self.call(Command::Describe {
-            topics: vec![name.into()],
-        })? {
+        match self.call(Command::Describe { topics: vec![name.into()] })? {
             Reply::Topics(mut t) => Ok(t.pop().flatten()),
             other => Err(unexpected(&other)),
         }
@@ -132,9 +119,7 @@ impl BlockingClient {
             BrokerError::new(BrokerErrorKind::UnknownTopic, format!("topic `{topic}` does not exist"))
         })?;
         let partitions: Vec<_> = (0..info.partitions).map(|p| TopicPartition::new(topic, p)).collect();
-        match self.call(Command::Bounds {
-            partitions: partitions.clone(),
-        })? {
+        match self.call(Command::Bounds { partitions: partitions.clone() })? {
             Reply::Bounds(b) => Ok(partitions.into_iter().zip(b).collect()),
             other => Err(unexpected(&other)),
         }
@@ -156,11 +141,7 @@ impl BlockingClient {
     /// # Errors
     /// As the broker says.
     pub fn open(&mut self, partition: &TopicPartition, offset: NextOffset) -> Result<(), BrokerError> {
-        self.call(Command::Open {
-            partition: partition.clone(),
-            offset,
-        })
-        .map(|_| ())
+        self.call(Command::Open { partition: partition.clone(), offset }).map(|_| ())
     }
 
     /// Waits for the next records of an open partition, or for its end.
@@ -170,13 +151,7 @@ impl BlockingClient {
     pub fn fetch(&mut self, partition: &TopicPartition) -> Result<Fetched, BrokerError> {
         let op = OpId(self.next);
         self.next += 1;
-        self.broker.submit(
-            op,
-            Command::Fetch {
-                partition: partition.clone(),
-                max_bytes: 1 << 20,
-            },
-        );
+        self.broker.submit(op, Command::Fetch { partition: partition.clone(), max_bytes: 1 << 20 });
         loop {
             if let Some(i) = self.fetched.iter().position(|f| f.partition == *partition) {
                 return Ok(self.fetched.remove(i).expect("just found"));
@@ -224,8 +199,5 @@ impl BlockingClient {
 }
 
 fn unexpected(reply: &Reply) -> BrokerError {
-    BrokerError::new(
-        BrokerErrorKind::Fatal,
-        format!("the broker gave an answer of another kind: {reply:?}"),
-    )
+    BrokerError::new(BrokerErrorKind::Fatal, format!("the broker gave an answer of another kind: {reply:?}"))
 }

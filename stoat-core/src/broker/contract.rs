@@ -3,6 +3,7 @@
 //! The cases wait for events on the waker, never by sleeping, and use topic names of their own, so they can share
 //! one broker. Where implementations may differ (an end that is told with the records or behind them) a case
 //! accepts every behaviour that the trait allows, and nothing else.
+#![expect(clippy::disallowed_methods, reason = "the suite waits for real brokers, within bounds")]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -473,7 +474,8 @@ pub fn plain_records_come_back_with_every_byte_and_in_order(f: &dyn Factory) {
     assert_eq!(done.ends, [(tp(&topic, 0), 5)]);
     let (seen, position) = s.read_from(&tp(&topic, 0), 0, 5);
     assert_eq!(position, 5);
-    let all_headers = vec![("h".to_owned(), Some(vec![0, 255])), ("null".to_owned(), None), ("h".to_owned(), Some(vec![]))];
+    let all_headers =
+        vec![("h".to_owned(), Some(vec![0, 255])), ("null".to_owned(), None), ("h".to_owned(), Some(vec![]))];
     let row = |offset, timestamp, key: Option<&[u8]>, value: Option<&[u8]>, headers: &[_]| Seen {
         offset,
         timestamp,

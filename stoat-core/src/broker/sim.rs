@@ -107,10 +107,7 @@ pub struct SimCluster(Arc<Mutex<State>>);
 impl SimCluster {
     /// Makes an empty cluster.
     pub fn new(seed: u64) -> Self {
-        let state = State {
-            random: seed.wrapping_mul(2).wrapping_add(1),
-            ..State::default()
-        };
+        let state = State { random: seed.wrapping_mul(2).wrapping_add(1), ..State::default() };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -149,11 +146,7 @@ impl SimCluster {
 
     /// A partition's log, markers included: the index is the offset.
     pub fn log(&self, topic: &str, partition: i32) -> Vec<LogRecord> {
-        self.lock()
-            .topics
-            .get(topic)
-            .map(|t| t.logs[partition as usize].clone())
-            .unwrap_or_default()
+        self.lock().topics.get(topic).map(|t| t.logs[partition as usize].clone()).unwrap_or_default()
     }
 
     /// The number of partitions of a topic; 0: it does not exist.
@@ -280,18 +273,12 @@ impl State {
 
     fn missing(&self, batches: &[ProduceBatch]) -> Option<String> {
         let topics = batches.iter().flat_map(ProduceBatch::iter).map(|r| r.topic);
-        topics
-            .into_iter()
-            .find(|t| !self.topics.contains_key(&***t))
-            .map(ToString::to_string)
+        topics.into_iter().find(|t| !self.topics.contains_key(&***t)).map(ToString::to_string)
     }
 
     fn apply(&mut self, group: &str, t: &Transaction) -> Vec<(TopicPartition, NextOffset)> {
         let mut ends = BTreeMap::new();
-        let mut applied = Applied {
-            offsets: t.offsets.clone(),
-            ..Applied::default()
-        };
+        let mut applied = Applied { offsets: t.offsets.clone(), ..Applied::default() };
         for (b, i) in t.places() {
             let r = t.batches[b as usize].get(i as usize);
             self.put(&r, &mut ends);
@@ -347,10 +334,7 @@ impl SimClient {
         let cluster = self.cluster.clone();
         let mut state = cluster.lock();
         if let Some(topic) = state.missing(&t.batches).or_else(|| state.missing(&t.before)) {
-            return Err(BrokerError::new(
-                BrokerErrorKind::UnknownTopic,
-                format!("topic `{topic}` does not exist"),
-            ));
+            return Err(BrokerError::new(BrokerErrorKind::UnknownTopic, format!("topic `{topic}` does not exist")));
         }
         let mut ends = BTreeMap::new();
         for (b, i) in t.places_before() {
@@ -383,10 +367,7 @@ impl SimClient {
         limit += f.timed_out;
         if roll < limit {
             *state.epochs.entry(self.tid.clone()).or_default() += 1;
-            return Err(Self::error(
-                BrokerErrorKind::Fenced,
-                "the transaction timed out at the broker",
-            ));
+            return Err(Self::error(BrokerErrorKind::Fenced, "the transaction timed out at the broker"));
         }
         let t = Arc::new(t);
         limit += f.lost_answer;
@@ -403,20 +384,13 @@ impl SimClient {
         limit += f.late_request;
         if roll < limit {
             let epoch = self.epoch.unwrap_or_default();
-            state.late.push(Late {
-                tid: self.tid.clone(),
-                epoch,
-                transaction: Arc::clone(&t),
-            });
+            state.late.push(Late { tid: self.tid.clone(), epoch, transaction: Arc::clone(&t) });
             // The producer is of no more use: were it tried again, both could be applied. A real broker tells them
             // apart by the transaction's state; here the first one decides.
             self.unknown = None;
             return Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit"));
         }
-        Ok(Reply::Committed(Committed {
-            ends: state.apply(&self.group, &t),
-            retried: false,
-        }))
+        Ok(Reply::Committed(Committed { ends: state.apply(&self.group, &t), retried: false }))
     }
 
     fn commit_again(&mut self) -> Result<Reply, BrokerError> {
@@ -432,10 +406,7 @@ impl SimClient {
             Some((_, Some(ends))) => Ok(Reply::Committed(Committed { ends, retried: true })),
             Some((t, None)) => {
                 state.strays.push((self.tid.clone(), self.epoch.unwrap_or_default()));
-                Ok(Reply::Committed(Committed {
-                    ends: state.apply(&self.group, &t),
-                    retried: true,
-                }))
+                Ok(Reply::Committed(Committed { ends: state.apply(&self.group, &t), retried: true }))
             }
             None => Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit")),
         }
@@ -467,26 +438,15 @@ impl SimClient {
             Command::Bounds { partitions } => {
                 let state = cluster.lock();
                 let end = |tp: &TopicPartition| {
-                    state
-                        .topics
-                        .get(&*tp.topic)
-                        .map_or(0, |t| t.logs[tp.partition as usize].len() as i64)
+                    state.topics.get(&*tp.topic).map_or(0, |t| t.logs[tp.partition as usize].len() as i64)
                 };
-                Ok(Reply::Bounds(
-                    partitions.iter().map(|tp| Bounds { start: 0, end: end(tp) }).collect(),
-                ))
+                Ok(Reply::Bounds(partitions.iter().map(|tp| Bounds { start: 0, end: end(tp) }).collect()))
             }
             Command::Group { partitions } => {
                 let state = cluster.lock();
                 let offsets = state.groups.get(&self.group);
-                let offsets = partitions
-                    .iter()
-                    .map(|tp| offsets.and_then(|g| g.get(tp)).copied())
-                    .collect();
-                Ok(Reply::Group(GroupInfo {
-                    members: state.members.clone(),
-                    offsets,
-                }))
+                let offsets = partitions.iter().map(|tp| offsets.and_then(|g| g.get(tp)).copied()).collect();
+                Ok(Reply::Group(GroupInfo { members: state.members.clone(), offsets }))
             }
             Command::InitProducer => {
                 let mut state = cluster.lock();
@@ -509,10 +469,7 @@ impl SimClient {
                 for r in batch.iter() {
                     state.put(&r, &mut ends);
                 }
-                Ok(Reply::Committed(Committed {
-                    ends: ends.into_iter().collect(),
-                    retried: false,
-                }))
+                Ok(Reply::Committed(Committed { ends: ends.into_iter().collect(), retried: false }))
             }
             Command::Open { partition, offset } => {
                 self.open.insert(partition, (offset, false, false));
@@ -571,24 +528,13 @@ impl Broker for SimClient {
             while *position < end && batch.len() < 1 + some as usize {
                 let r = &log[*position as usize];
                 if !r.marker {
-                    batch.push(
-                        *position,
-                        r.timestamp,
-                        r.key.as_deref(),
-                        r.value.as_deref(),
-                        r.headers.clone(),
-                    );
+                    batch.push(*position, r.timestamp, r.key.as_deref(), r.value.as_deref(), r.headers.clone());
                 }
                 *position += 1;
             }
             *asked = false;
             *told = *position >= end;
-            out.push(Event::Fetched(Fetched {
-                partition: tp.clone(),
-                batch,
-                position: *position,
-                caught_up: *told,
-            }));
+            out.push(Event::Fetched(Fetched { partition: tp.clone(), batch, position: *position, caught_up: *told }));
         }
         for tp in gone {
             self.open.remove(&tp);

@@ -179,11 +179,7 @@ impl Engine {
                 };
                 let outcome = start.advance(&mut cx, events)?;
                 self.status.restore = start.report();
-                self.status.state = if start.restoring() {
-                    State::Restoring
-                } else {
-                    State::Starting
-                };
+                self.status.state = if start.restoring() { State::Restoring } else { State::Starting };
                 match outcome {
                     Outcome::Pending(at) => Ok(at),
                     Outcome::Ready(known, report) => {
@@ -237,11 +233,8 @@ impl Engine {
             replayed = self.status.restore.replayed,
             "running"
         );
-        let watermarks: Vec<Watermark> = plan
-            .subs
-            .iter()
-            .map(|s| known.record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN))
-            .collect();
+        let watermarks: Vec<Watermark> =
+            plan.subs.iter().map(|s| known.record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN)).collect();
         let punctuated: Vec<Watermark> = plan
             .subs
             .iter()
@@ -258,7 +251,7 @@ impl Engine {
             watermarks: &watermarks,
             punctuated: &punctuated,
             wall: known.record.wall,
-            cache_budget: self.config.memory_budget.as_u64() as usize / 4,
+            cache_budget: self.config.shares().cache,
             settings: NetSettings::default(),
         };
         let net = (self.net)(&build)?;
@@ -320,10 +313,7 @@ impl Engine {
         self.status.restarts += 1;
         self.status.run.settled = false;
         self.status.state = State::Starting;
-        self.seed = self
-            .seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let known = self.known.as_ref().expect("a running engine knows its plan");
         let start = Start::recovery(known, &self.incarnation, fenced, self.seed, now);
         self.phase = Phase::Start(Box::new(start));

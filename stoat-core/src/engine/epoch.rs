@@ -60,14 +60,7 @@ pub fn changelog_batch(targets: &[ChangelogTarget], stores: &[(StoreId, Vec<Row>
         let target = &targets[store.0 as usize];
         for row in rows {
             let partition = partition_for(&row.key[..row.lane_key], target.partitions);
-            batch.push(
-                store.0,
-                partition,
-                row.timestamp,
-                Some(&row.key),
-                row.value.as_deref(),
-                Headers::default(),
-            );
+            batch.push(store.0, partition, row.timestamp, Some(&row.key), row.value.as_deref(), Headers::default());
         }
     }
     batch
@@ -104,17 +97,9 @@ pub fn store_batches(
         if rows.is_empty() && !renew {
             continue;
         }
-        let offsets = ends
-            .iter()
-            .filter(|(tp, _)| tp.topic == target.topic)
-            .map(|(tp, o)| (tp.partition, *o))
-            .collect();
-        let stamp = Stamp {
-            epoch,
-            time: now,
-            topic_id: target.topic_id.clone(),
-            offsets,
-        };
+        let offsets =
+            ends.iter().filter(|(tp, _)| tp.topic == target.topic).map(|(tp, o)| (tp.partition, *o)).collect();
+        let stamp = Stamp { epoch, time: now, topic_id: target.topic_id.clone(), offsets };
         batches.push((store, Batch { rows, stamp }));
     }
     batches
@@ -132,10 +117,7 @@ mod tests {
             tags: numbers.iter().map(|n| Tag::record(*n)).collect(),
         };
         let lanes = [lane(&[1, 2, 7]), lane(&[3, 6]), lane(&[]), lane(&[4, 5, 8])];
-        let order: Vec<u64> = merge(&lanes)
-            .iter()
-            .map(|(l, i)| lanes[*l as usize].tags[*i as usize].number)
-            .collect();
+        let order: Vec<u64> = merge(&lanes).iter().map(|(l, i)| lanes[*l as usize].tags[*i as usize].number).collect();
         assert_eq!(order, [1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
@@ -149,12 +131,7 @@ mod tests {
         }];
         let mut key = b"abc".to_vec();
         key.extend_from_slice(&7_u64.to_be_bytes());
-        let row = Row {
-            key,
-            lane_key: 3,
-            value: Some(Vec::new()),
-            timestamp: Timestamp(1),
-        };
+        let row = Row { key, lane_key: 3, value: Some(Vec::new()), timestamp: Timestamp(1) };
         let batch = changelog_batch(&targets, &[(StoreId(0), vec![row])]);
         assert_eq!(batch.get(0).partition, partition_for(b"abc", 5));
     }
@@ -168,12 +145,7 @@ mod tests {
             delete_retention: None,
         };
         let targets = [target("a"), target("b")];
-        let row = Row {
-            key: b"k".to_vec(),
-            lane_key: 1,
-            value: None,
-            timestamp: Timestamp(1),
-        };
+        let row = Row { key: b"k".to_vec(), lane_key: 1, value: None, timestamp: Timestamp(1) };
         let ends = [(TopicPartition::new("a", 0), 5), (TopicPartition::new("other", 0), 9)];
         let rows = vec![(StoreId(0), vec![row])];
         let some = store_batches(&targets, rows.clone(), &ends, Epoch(3), Timestamp(4), false);

@@ -61,10 +61,7 @@ impl EpochRecord {
 
     /// Sets the cut of a partition.
     pub fn set_input(&mut self, tp: &TopicPartition, cut: InputCut) {
-        self.inputs
-            .entry(tp.topic.to_string())
-            .or_default()
-            .insert(tp.partition, cut);
+        self.inputs.entry(tp.topic.to_string()).or_default().insert(tp.partition, cut);
     }
 }
 
@@ -141,24 +138,11 @@ mod tests {
     use super::*;
 
     fn sample() -> EpochRecord {
-        let mut r = EpochRecord {
-            epoch: Epoch(7),
-            incarnation: "a1".to_owned(),
-            ..EpochRecord::default()
-        };
-        r.set_input(
-            &TopicPartition::new("in", 1),
-            InputCut {
-                next: 12,
-                watermark: Timestamp(99),
-            },
-        );
+        let mut r = EpochRecord { epoch: Epoch(7), incarnation: "a1".to_owned(), ..EpochRecord::default() };
+        r.set_input(&TopicPartition::new("in", 1), InputCut { next: 12, watermark: Timestamp(99) });
         r.watermarks.insert("in".to_owned(), Timestamp(98));
         r.wall = Timestamp(5);
-        r.changelogs
-            .entry("app-s-changelog".to_owned())
-            .or_default()
-            .insert(0, 3);
+        r.changelogs.entry("app-s-changelog".to_owned()).or_default().insert(0, 3);
         r
     }
 
@@ -177,12 +161,7 @@ mod tests {
     fn i13_an_unknown_version_is_refused_with_both_numbers() {
         let e = decode::<EpochRecord>("epoch", b"STOAT\x02{}").unwrap_err().to_string();
         assert!(e.contains("version 2") && e.contains("version 1"), "{e}");
-        assert!(
-            decode::<EpochRecord>("epoch", b"{}")
-                .unwrap_err()
-                .to_string()
-                .contains("another program")
-        );
+        assert!(decode::<EpochRecord>("epoch", b"{}").unwrap_err().to_string().contains("another program"));
         assert!(decode::<EpochRecord>("epoch", b"STOAT").is_err());
     }
 }

@@ -66,23 +66,13 @@ impl Default for Executor {
 impl Executor {
     /// Makes an executor for the current thread.
     pub fn new() -> Self {
-        let unpark = Arc::new(Unpark {
-            thread: std::thread::current(),
-            woken: AtomicBool::new(false),
-        });
-        Self {
-            unpark,
-            stop: Arc::new(AtomicBool::new(false)),
-            start: Instant::now(),
-        }
+        let unpark = Arc::new(Unpark { thread: std::thread::current(), woken: AtomicBool::new(false) });
+        Self { unpark, stop: Arc::new(AtomicBool::new(false)), start: Instant::now() }
     }
 
     /// A handle that stops what runs here.
     pub fn stop_handle(&self) -> StopHandle {
-        StopHandle {
-            stop: Arc::clone(&self.stop),
-            thread: Arc::clone(&self.unpark),
-        }
+        StopHandle { stop: Arc::clone(&self.stop), thread: Arc::clone(&self.unpark) }
     }
 
     /// Monotonic time in ms.

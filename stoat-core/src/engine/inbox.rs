@@ -5,6 +5,9 @@
 //! larger. Mostly the numbers alone decide, so the merge goes in runs: from the queue with the smallest head up to the
 //! smallest of the others. Control messages lie in every queue; they are one message when all queues have come to it.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
@@ -135,13 +138,7 @@ impl Inbox {
             numbers: vec![0; slots.len()],
             slots: slots
                 .into_iter()
-                .map(|(sender, entry)| Slot {
-                    sender,
-                    entry,
-                    queue: VecDeque::new(),
-                    taken: 0,
-                    last: None,
-                })
+                .map(|(sender, entry)| Slot { sender, entry, queue: VecDeque::new(), taken: 0, last: None })
                 .collect(),
             frontiers: vec![Tag::record(0); senders],
             used: Vec::new(),
@@ -157,10 +154,7 @@ impl Inbox {
     pub(crate) fn put(&mut self, slot: usize, parcel: Parcel) -> Result<()> {
         let n = parcel.len();
         if n == 0 {
-            self.used.push(Used {
-                sender: self.slots[slot].sender,
-                weight: parcel.weight(),
-            });
+            self.used.push(Used { sender: self.slots[slot].sender, weight: parcel.weight() });
             return Ok(());
         }
         let (first, last) = match &parcel {
@@ -236,13 +230,7 @@ impl Inbox {
         match self.slots[at].queue.front() {
             None => Next::Wait,
             Some((Parcel::Control(c), _)) => self.control(c.number),
-            Some(_) => Next::Run {
-                slot: at,
-                bound: Bound {
-                    number: second,
-                    path: None,
-                },
-            },
+            Some(_) => Next::Run { slot: at, bound: Bound { number: second, path: None } },
         }
     }
 
@@ -266,25 +254,14 @@ impl Inbox {
         match self.slots[at].queue.front() {
             None => Next::Wait,
             Some((Parcel::Control(c), _)) => self.control(c.number),
-            Some(_) => Next::Run {
-                slot: at,
-                bound: Bound {
-                    number,
-                    path: second.cloned(),
-                },
-            },
+            Some(_) => Next::Run { slot: at, bound: Bound { number, path: second.cloned() } },
         }
     }
 
     fn control(&self, number: u64) -> Next {
-        let aligned = self
-            .slots
-            .iter()
-            .all(|s| matches!(s.queue.front(), Some((Parcel::Control(c), _)) if c.number == number));
-        assert!(
-            aligned,
-            "every sender passes every control message on before its frontier passes it"
-        );
+        let aligned =
+            self.slots.iter().all(|s| matches!(s.queue.front(), Some((Parcel::Control(c), _)) if c.number == number));
+        assert!(aligned, "every sender passes every control message on before its frontier passes it");
         Next::Control
     }
 
@@ -325,10 +302,7 @@ impl Inbox {
             }
             done += s.taken - from;
             if s.taken == len {
-                self.used.push(Used {
-                    sender: s.sender,
-                    weight: *weight,
-                });
+                self.used.push(Used { sender: s.sender, weight: *weight });
                 s.queue.pop_front();
                 s.taken = 0;
             }
@@ -345,19 +319,12 @@ impl Inbox {
                 least = least.min(self.head(i));
             }
         }
-        Tag {
-            number: least.0,
-            path: least.1.clone(),
-        }
+        Tag { number: least.0, path: least.1.clone() }
     }
 
     /// The smallest number that is queued; `u64::MAX`: none.
     pub(crate) fn lowest(&self) -> u64 {
-        let queued = self
-            .slots
-            .iter()
-            .zip(&self.numbers)
-            .filter(|(s, _)| !s.queue.is_empty());
+        let queued = self.slots.iter().zip(&self.numbers).filter(|(s, _)| !s.queue.is_empty());
         queued.map(|(_, &n)| n).min().unwrap_or(u64::MAX)
     }
 
@@ -386,10 +353,7 @@ fn run_raw(batch: &LaneBatch, taken: &mut usize, upto: usize, bound: &Bound, cx:
         let record = source.batch.get(item.index as usize);
         cx.number = item.number;
         cx.path.truncate(0);
-        cx.origin = Some(Origin {
-            partition: source.partition,
-            offset: record.offset,
-        });
+        cx.origin = Some(Origin { partition: source.partition, offset: record.offset });
         cx.key.bytes.clear();
         let key = match item.key {
             Some((start, len)) => Some(&batch.keys[start as usize..(start + len) as usize]),

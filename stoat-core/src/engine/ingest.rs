@@ -79,11 +79,7 @@ impl Input {
         let c = self.buffer.front()?;
         let t = c.batch.timestamp(c.at);
         // What lies beyond the future bound does not take part in the choice: it goes at once and holds nobody up.
-        Some(if t > horizon + self.spec.watermark.future_bound {
-            Timestamp::MIN
-        } else {
-            t
-        })
+        Some(if t > horizon + self.spec.watermark.future_bound { Timestamp::MIN } else { t })
     }
 }
 
@@ -228,10 +224,7 @@ impl Ingest {
         }
         if !fetched.batch.is_empty() {
             input.buffered += fetched.batch.weight();
-            input.buffer.push_back(Chunk {
-                batch: Arc::new(fetched.batch),
-                at: 0,
-            });
+            input.buffer.push_back(Chunk { batch: Arc::new(fetched.batch), at: 0 });
         }
         Ok(())
     }
@@ -322,26 +315,16 @@ impl Ingest {
         let lane = lane_of(hash, self.lanes[sub]);
         let pending = &mut self.pending[sub][lane as usize];
         if pending.items.len() >= BATCH {
-            let id = LaneId {
-                sub: input.spec.sub,
-                lane: LaneIdx(lane),
-            };
+            let id = LaneId { sub: input.spec.sub, lane: LaneIdx(lane) };
             if !net.has_room(id) {
                 return false;
             }
             net.send(id, std::mem::take(pending));
         }
-        let at = pending
-            .sources
-            .iter()
-            .rposition(|s| Arc::ptr_eq(&s.batch, &chunk.batch));
+        let at = pending.sources.iter().rposition(|s| Arc::ptr_eq(&s.batch, &chunk.batch));
         let source = at.unwrap_or_else(|| {
             let (batch, entry) = (chunk.batch.clone(), input.spec.entry);
-            pending.sources.push(LaneSource {
-                batch,
-                partition: i,
-                entry,
-            });
+            pending.sources.push(LaneSource { batch, partition: i, entry });
             pending.sources.len() - 1
         });
         let key = reencoded.then(|| {
@@ -350,23 +333,13 @@ impl Ingest {
             (start, self.scratch.len() as u32)
         });
         let number = self.next_number;
-        pending.items.push(LaneItem {
-            number,
-            source: source as u32,
-            index: chunk.at as u32,
-            hash,
-            key,
-        });
+        pending.items.push(LaneItem { number, source: source as u32, index: chunk.at as u32, hash, key });
         self.next_number += 1;
         let joins = self.journal.last().is_some_and(|s| {
             s.partition == i && number - s.number == u64::try_from(raw.offset - s.offset).unwrap_or(u64::MAX)
         });
         if !joins {
-            self.journal.push(Stretch {
-                number,
-                partition: i,
-                offset: raw.offset,
-            });
+            self.journal.push(Stretch { number, partition: i, offset: raw.offset });
         }
         input.next = raw.offset + 1;
         input.idle = false;
@@ -388,10 +361,7 @@ impl Ingest {
     fn flush(&mut self, net: &mut dyn LaneNet, force: bool) {
         for (sub, lanes) in self.pending.iter_mut().enumerate() {
             for (lane, pending) in lanes.iter_mut().enumerate() {
-                let id = LaneId {
-                    sub: SubTopologyId(sub as u32),
-                    lane: LaneIdx(lane as u32),
-                };
+                let id = LaneId { sub: SubTopologyId(sub as u32), lane: LaneIdx(lane as u32) };
                 if !pending.items.is_empty() && (force || net.has_room(id)) {
                     net.send(id, std::mem::take(pending));
                 }
@@ -407,13 +377,7 @@ impl Ingest {
 
     /// The smallest number that may still be sent.
     fn frontier(&self) -> u64 {
-        let waiting = self
-            .pending
-            .iter()
-            .flatten()
-            .filter_map(|p| p.items.first())
-            .map(|i| i.number)
-            .min();
+        let waiting = self.pending.iter().flatten().filter_map(|p| p.items.first()).map(|i| i.number).min();
         waiting.unwrap_or(self.next_number)
     }
 
@@ -446,10 +410,7 @@ impl Ingest {
             let w = &mut low[input.spec.sub.0 as usize];
             *w = Some(w.map_or(input.watermark, |w| w.min(input.watermark)));
         }
-        low.iter()
-            .zip(&self.marked)
-            .map(|(w, m)| w.map_or(*m, |w| w.max(*m)))
-            .collect()
+        low.iter().zip(&self.marked).map(|(w, m)| w.map_or(*m, |w| w.max(*m))).collect()
     }
 
     /// What the last mark said.
@@ -465,10 +426,7 @@ impl Ingest {
 
     /// The last mark again, with new limits: where more was due than one mark may fire.
     pub fn repeat(&self, limits: Vec<Option<Position>>) -> Mark {
-        Mark {
-            watermarks: self.marked.clone(),
-            limits,
-        }
+        Mark { watermarks: self.marked.clone(), limits }
     }
 
     /// Finds partitions idle that are caught up, have nothing inside the engine (`lowest`: the smallest number still
@@ -487,11 +445,7 @@ impl Ingest {
             .iter()
             .map(|i| InputCut {
                 // Behind markers where nothing is left before them, so that a lag of zero shows as zero.
-                next: if i.buffer.is_empty() {
-                    i.position.max(i.next)
-                } else {
-                    i.next
-                },
+                next: if i.buffer.is_empty() { i.position.max(i.next) } else { i.next },
                 watermark: i.watermark,
             })
             .collect()
@@ -527,10 +481,7 @@ impl Ingest {
     pub fn origin(&self, number: u64) -> Option<Origin> {
         let at = self.journal.partition_point(|s| s.number <= number).checked_sub(1)?;
         let s = &self.journal[at];
-        Some(Origin {
-            partition: s.partition,
-            offset: s.offset + (number - s.number) as i64,
-        })
+        Some(Origin { partition: s.partition, offset: s.offset + (number - s.number) as i64 })
     }
 
     /// Forgets the origins of numbers below `number`.

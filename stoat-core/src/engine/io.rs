@@ -37,14 +37,7 @@ pub struct Io {
 impl Io {
     /// Puts the edge together.
     pub fn new(broker: Box<dyn Broker>, writer: Box<dyn StoreWriter>) -> Self {
-        Self {
-            broker,
-            writer,
-            next_op: 1,
-            next_job: 1,
-            events: Vec::new(),
-            written: Vec::new(),
-        }
+        Self { broker, writer, next_op: 1, next_job: 1, events: Vec::new(), written: Vec::new() }
     }
 
     /// Submits a command.

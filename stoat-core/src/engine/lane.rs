@@ -100,11 +100,7 @@ impl Lane {
                 let state = node.as_mut().and_then(|n| n.state())?;
                 let mut timers = false;
                 state.fields(&mut |f| timers |= f.timers().is_some());
-                Some(Stateful {
-                    place,
-                    timers,
-                    punctuators: state.punctuators().to_vec(),
-                })
+                Some(Stateful { place, timers, punctuators: state.punctuators().to_vec() })
             })
             .collect();
         Self {
@@ -150,11 +146,7 @@ impl Lane {
 
     /// Whether anything here follows the wall clock.
     pub(crate) fn wants_ticks(&mut self) -> bool {
-        let mut wall = self
-            .stateful
-            .iter()
-            .flat_map(|s| &s.punctuators)
-            .any(|p| p.domain == TimeDomain::Wall);
+        let mut wall = self.stateful.iter().flat_map(|s| &s.punctuators).any(|p| p.domain == TimeDomain::Wall);
         each_field(&mut self.nodes, &self.stateful, |_, f| {
             wall |= f.timers().is_some_and(|t| t.domain() == TimeDomain::Wall);
         });
@@ -185,10 +177,7 @@ impl Lane {
 
     /// Takes the foreign writes of all lanes of the sub-topology and freezes the epoch that waits for them.
     pub(crate) fn exchange(&mut self, writes: &[ForeignTimer], fx: &mut Effects) -> Result<(), Failure> {
-        let epoch = self
-            .waiting
-            .take()
-            .expect("an exchange answers a lane that waits for one");
+        let epoch = self.waiting.take().expect("an exchange answers a lane that waits for one");
         let (id, lanes) = (self.id, self.lanes);
         self.guarded(0, |cx, stateful| {
             for write in writes {
@@ -277,10 +266,7 @@ impl Lane {
                     .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
                     .unwrap_or("a panic without a text");
                 let error = Error::new(ErrorKind::Handler, format!("the code panicked: {text}"));
-                Err(Failure {
-                    origin,
-                    error: error.at(format!("node `{node}`")),
-                })
+                Err(Failure { origin, error: error.at(format!("node `{node}`")) })
             }
         }
     }
@@ -293,8 +279,7 @@ impl Lane {
             };
             let mut batches = Vec::new();
             out.take(&mut batches);
-            fx.sends
-                .extend(batches.into_iter().map(|(lane, batch)| (edge, lane, batch)));
+            fx.sends.extend(batches.into_iter().map(|(lane, batch)| (edge, lane, batch)));
         }
     }
 
@@ -307,9 +292,7 @@ impl Lane {
         // Whether the limit cuts must not depend on what is pending here: it is decided by limit and watermark alone.
         let whole = limit.is_none_or(|l| l.time > watermark);
         let before = self.punctuated;
-        self.guarded(number, |cx, stateful| {
-            fire(cx, stateful, stage, TimeDomain::Event, watermark, limit)
-        })?;
+        self.guarded(number, |cx, stateful| fire(cx, stateful, stage, TimeDomain::Event, watermark, limit))?;
         if whole && watermark > before {
             self.punctuate(number, TimeDomain::Event, before, watermark)?;
             self.punctuated = watermark;
@@ -325,21 +308,14 @@ impl Lane {
                 }
             }
         });
-        fx.events.push(NetEvent::Marked {
-            lane: self.id,
-            number,
-            more_due,
-            nth,
-        });
+        fx.events.push(NetEvent::Marked { lane: self.id, number, more_due, nth });
         Ok(if more_due { Timestamp::MIN } else { watermark })
     }
 
     fn tick(&mut self, number: u64, wall: Timestamp) -> Result<(), Failure> {
         let (stage, before) = (self.id.sub, self.now.wall);
         self.now.wall = wall;
-        self.guarded(number, |cx, stateful| {
-            fire(cx, stateful, stage, TimeDomain::Wall, wall, None)
-        })?;
+        self.guarded(number, |cx, stateful| fire(cx, stateful, stage, TimeDomain::Wall, wall, None))?;
         self.punctuate(number, TimeDomain::Wall, before, wall)
     }
 
@@ -397,11 +373,7 @@ impl Lane {
                 writes.append(&mut t.take_foreign());
             }
         });
-        fx.events.push(NetEvent::Exchange {
-            lane: self.id,
-            epoch,
-            writes,
-        });
+        fx.events.push(NetEvent::Exchange { lane: self.id, epoch, writes });
         self.waiting = Some(epoch);
         Ok(())
     }
@@ -414,9 +386,7 @@ impl Lane {
             each_field(cx.nodes, stateful, |place, f| {
                 let mut rows = Vec::new();
                 if result.is_ok() {
-                    result = f
-                        .freeze(epoch, &mut rows)
-                        .map_err(|e| e.at(format!("node `{}`", names[place])));
+                    result = f.freeze(epoch, &mut rows).map_err(|e| e.at(format!("node `{}`", names[place])));
                 }
                 if rows.is_empty() {
                     return;
@@ -448,10 +418,7 @@ impl Lane {
 }
 
 fn outputs(topics: &Arc<[Arc<str>]>) -> Outputs {
-    Outputs {
-        batch: ProduceBatch::new(topics.clone()),
-        tags: Vec::new(),
-    }
+    Outputs { batch: ProduceBatch::new(topics.clone()), tags: Vec::new() }
 }
 
 fn set_key(current: &mut CurrentKey, key: Vec<u8>) {

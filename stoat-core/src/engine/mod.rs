@@ -13,6 +13,6 @@ pub mod net;
 pub mod run;
 pub mod start;
 pub mod tag;
-pub mod writer;
 #[cfg(test)]
 mod tests;
+pub mod writer;

@@ -75,6 +75,8 @@ struct Pending {
     rows: Vec<(StoreId, Vec<Row>)>,
     record: EpochRecord,
     committed: Option<Committed>,
+    /// Bytes of outputs: the lanes have handed them over and count them no longer.
+    bytes: usize,
     keep_alive: bool,
     /// Whether the stores are made durable with it.
     flush: bool,
@@ -163,61 +165,28 @@ impl Run {
         cx: &mut RunCx<'_>,
     ) -> Self {
         let (plan, record) = (&known.plan, &known.record);
-        let none = InputCut {
-            next: 0,
-            watermark: Timestamp::MIN,
-        };
-        let cuts: Vec<InputCut> = plan
-            .inputs
-            .iter()
-            .map(|i| record.input(&i.partition).unwrap_or(none))
-            .collect();
-        let marked: Vec<Watermark> = plan
-            .subs
-            .iter()
-            .map(|s| record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN))
-            .collect();
+        let none = InputCut { next: 0, watermark: Timestamp::MIN };
+        let cuts: Vec<InputCut> = plan.inputs.iter().map(|i| record.input(&i.partition).unwrap_or(none)).collect();
+        let marked: Vec<Watermark> =
+            plan.subs.iter().map(|s| record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN)).collect();
         for (input, cut) in plan.inputs.iter().zip(&cuts) {
-            cx.io.submit(Command::Open {
-                partition: input.partition.clone(),
-                offset: cut.next,
-            });
+            cx.io.submit(Command::Open { partition: input.partition.clone(), offset: cut.next });
         }
         let epochs = TopicPartition::new(known.epochs.clone(), 0);
-        cx.io.submit(Command::Open {
-            partition: epochs.clone(),
-            offset: known.claimed_at,
-        });
+        cx.io.submit(Command::Open { partition: epochs.clone(), offset: known.claimed_at });
         cx.io.fetch(epochs, FOLLOW_FETCH);
         let due = marked.iter().any(|w| *w > Timestamp::MIN);
-        let budget = cx.config.memory_budget.as_u64() as usize;
-        let limits = Limits {
-            max_wait: cx.config.max_wait,
-            fetch_budget: budget / 4,
-        };
-        let cut = Cut {
-            inputs: cuts,
-            marked,
-            wall: record.wall,
-        };
+        let limits = Limits { max_wait: cx.config.max_wait, fetch_budget: cx.config.shares().fetched };
+        let cut = Cut { inputs: cuts, marked, wall: record.wall };
         let ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
-        let committed_offsets = plan
-            .inputs
-            .iter()
-            .zip(&cut.inputs)
-            .map(|(i, c)| (i.partition.clone(), c.next))
-            .collect();
+        let committed_offsets =
+            plan.inputs.iter().zip(&cut.inputs).map(|(i, c)| (i.partition.clone(), c.next)).collect();
         Self {
             ticks: net.wants_ticks(),
             lanes: plan.subs.iter().map(|s| s.lanes as usize).sum(),
             lanes_of: plan.subs.iter().map(|s| s.lanes as usize).collect(),
             epoch: Epoch(record.epoch.0 + 1),
-            partition_of: plan
-                .inputs
-                .iter()
-                .enumerate()
-                .map(|(i, p)| (p.partition.clone(), i as u32))
-                .collect(),
+            partition_of: plan.inputs.iter().enumerate().map(|(i, p)| (p.partition.clone(), i as u32)).collect(),
             net,
             ingest,
             known,
@@ -267,13 +236,9 @@ impl Run {
     pub fn tear_down(&mut self, io: &mut Io) {
         self.net.stop();
         for input in &self.known.plan.inputs {
-            io.submit(Command::Close {
-                partition: input.partition.clone(),
-            });
+            io.submit(Command::Close { partition: input.partition.clone() });
         }
-        io.submit(Command::Close {
-            partition: TopicPartition::new(self.known.epochs.clone(), 0),
-        });
+        io.submit(Command::Close { partition: TopicPartition::new(self.known.epochs.clone(), 0) });
     }
 
     /// Takes what happened, does what can be done; `Ok(deadline)`: nothing more before that time or the next event.
@@ -313,10 +278,7 @@ impl Run {
             }
             Reaction::Done(op, result) => {
                 let committing = match &self.pending {
-                    Some(Pending {
-                        stage: Stage::Committing { op: o, .. },
-                        ..
-                    }) => *o == op,
+                    Some(Pending { stage: Stage::Committing { op: o, .. }, .. }) => *o == op,
                     _ => false,
                 };
                 match (committing, result) {
@@ -344,10 +306,9 @@ impl Run {
                         ),
                         ErrorKind::Topic,
                     ),
-                    BrokerErrorKind::Unauthorized => (
-                        format!("{tp}: not allowed to read ({e}): grant Read on the topic"),
-                        ErrorKind::Topic,
-                    ),
+                    BrokerErrorKind::Unauthorized => {
+                        (format!("{tp}: not allowed to read ({e}): grant Read on the topic"), ErrorKind::Topic)
+                    }
                     _ => (format!("{tp} cannot be read: {e}"), ErrorKind::Unavailable),
                 };
                 Err(End::Fatal(Error::new(kind, text)))
@@ -375,8 +336,7 @@ impl Run {
                 }
             }
         }
-        cx.io
-            .fetch(TopicPartition::new(self.known.epochs.clone(), 0), FOLLOW_FETCH);
+        cx.io.fetch(TopicPartition::new(self.known.epochs.clone(), 0), FOLLOW_FETCH);
         Ok(())
     }
 
@@ -393,11 +353,7 @@ impl Run {
                 }
                 Ok(())
             }
-            NetEvent::Exchange {
-                lane,
-                epoch,
-                mut writes,
-            } => {
+            NetEvent::Exchange { lane, epoch, mut writes } => {
                 let at = self.exchange.entry((lane.sub, epoch)).or_default();
                 at.0 += 1;
                 at.1.append(&mut writes);
@@ -408,12 +364,7 @@ impl Run {
                 }
                 Ok(())
             }
-            NetEvent::Marked {
-                lane,
-                number,
-                more_due,
-                nth,
-            } => {
+            NetEvent::Marked { lane, number, more_due, nth } => {
                 match nth {
                     Some(p) => self.nth.insert(lane, p),
                     None => self.nth.remove(&lane),
@@ -433,11 +384,15 @@ impl Run {
                 let error = error.at(place.unwrap_or_else(|| format!("lane {lane}")));
                 match error.kind() {
                     // May be over next time; what comes again and again spends the budget.
-                    ErrorKind::Handler => Err(End::Recover {
-                        reason: error.to_string(),
-                        fenced: false,
-                        counts: true,
-                    }),
+                    ErrorKind::Handler => Err(End::Recover { reason: error.to_string(), fenced: false, counts: true }),
+                    ErrorKind::Codec => Err(End::Fatal(Error::new(
+                        ErrorKind::Codec,
+                        format!(
+                            "{error}; the application stops before this record and commits nothing of it. Declare a codec \
+                             and a type that take it, then start again; or set the consumer group's offset of this partition \
+                             behind it and start once with `stoat.start.offsets=group`"
+                        ),
+                    ))),
                     _ => Err(End::Fatal(error)),
                 }
             }
@@ -461,10 +416,7 @@ impl Run {
                 let here: Vec<LaneId> = p.frozen.iter().map(|f| f.lane).collect();
                 let missing: Vec<String> = (0..self.lanes_of.len() as u32)
                     .flat_map(|s| (0..self.lanes_of[s as usize] as u32).map(move |l| (s, l)))
-                    .map(|(s, l)| LaneId {
-                        sub: SubTopologyId(s),
-                        lane: crate::id::LaneIdx(l),
-                    })
+                    .map(|(s, l)| LaneId { sub: SubTopologyId(s), lane: crate::id::LaneIdx(l) })
                     .filter(|l| !here.contains(l))
                     .map(|l| l.to_string())
                     .collect();
@@ -496,11 +448,12 @@ impl Run {
             self.ticks(cx);
             self.marks(cx);
         }
-        let budget = cx.config.memory_budget.as_u64() as usize;
         // Something must always go through, however small the budget.
-        let (soft, hard) = (budget / 8, (budget / 4).max(1));
+        let hard = cx.config.shares().uncommitted.max(1);
+        let soft = hard / 2;
         let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
-        if !self.stopping && !held && !self.draining() && self.net.uncommitted() < hard {
+        let uncommitted = self.net.uncommitted() + self.pending.as_ref().map_or(0, |p| p.bytes);
+        if !self.stopping && !held && !self.draining() && uncommitted < hard {
             let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA);
             self.stats.records += done.records as u64;
             busy = done.records > 0 && !done.stalled;
@@ -534,10 +487,8 @@ impl Run {
     fn interval(&self, config: &Config) -> u64 {
         let fixed = config.commit_interval.map(|i| i.as_millis() as u64);
         fixed.unwrap_or_else(|| {
-            let (min, max) = (
-                config.commit_interval_min.as_millis() as u64,
-                config.commit_interval_max.as_millis() as u64,
-            );
+            let (min, max) =
+                (config.commit_interval_min.as_millis() as u64, config.commit_interval_max.as_millis() as u64);
             ((self.commit_mean * INTERVAL_FACTOR) as u64).clamp(min, max.max(min))
         })
     }
@@ -589,12 +540,7 @@ impl Run {
 
     fn send_mark(&mut self, mark: super::message::Mark, limited: bool) {
         let number = self.ingest.control(&mut *self.net, Control::Mark(Arc::new(mark)));
-        self.marking = Some(Marking {
-            number,
-            heard: 0,
-            more: false,
-            limited,
-        });
+        self.marking = Some(Marking { number, heard: 0, more: false, limited });
     }
 
     /// The smallest report of each sub-topology, where it does not lie beyond what this mark can reach.
@@ -628,6 +574,7 @@ impl Run {
             rows: Vec::new(),
             record: EpochRecord::default(),
             committed: None,
+            bytes: 0,
             keep_alive,
             flush: false,
             last,
@@ -653,14 +600,7 @@ impl Run {
         }
         let mut outputs: Vec<Outputs> = Vec::with_capacity(frozen.len());
         for f in frozen {
-            let Frozen {
-                lane,
-                outputs: o,
-                stores,
-                watermark,
-                punctuated,
-                ..
-            } = f;
+            let Frozen { lane, outputs: o, stores, watermark, punctuated, .. } = f;
             let sub = &plan.subs[lane.sub.0 as usize].name;
             let at = record.watermarks.entry(sub.clone()).or_insert(watermark);
             *at = (*at).min(watermark);
@@ -670,6 +610,7 @@ impl Run {
             outputs.push(o);
             p.rows.extend(stores);
         }
+        p.bytes = outputs.iter().map(Outputs::weight).sum();
         let order = merge(&outputs);
         let batches: Vec<ProduceBatch> = outputs.into_iter().map(|o| o.batch).collect();
         let offsets = plan.inputs.iter().zip(&p.cuts).filter_map(|(i, c)| {
@@ -677,10 +618,7 @@ impl Run {
             (p.keep_alive || !known).then(|| (i.partition.clone(), c.next))
         });
         let offsets: Vec<_> = offsets.collect();
-        let mut transaction = Transaction {
-            offsets,
-            ..Transaction::default()
-        };
+        let mut transaction = Transaction { offsets, ..Transaction::default() };
         if cx.config.guarantee == Guarantee::AtLeastOnce {
             transaction.before = batches;
             transaction.before_order = order;
@@ -690,9 +628,7 @@ impl Run {
             transaction.order = order;
         }
         transaction.batches.push(changelog_batch(&self.known.targets, &p.rows));
-        transaction
-            .batches
-            .push(epoch_batch(&self.known.epochs, &record, None, cx.wall));
+        transaction.batches.push(epoch_batch(&self.known.epochs, &record, None, cx.wall));
         p.record = record;
         p.since = cx.now;
         let op = cx.io.submit(Command::Transact(Box::new(transaction)));
@@ -703,11 +639,7 @@ impl Run {
         let Some(p) = &mut self.pending else { return Ok(()) };
         let epoch = p.epoch;
         let recover = |fenced, counts| {
-            Err(End::Recover {
-                reason: format!("the transaction of epoch {epoch} failed: {e}"),
-                fenced,
-                counts,
-            })
+            Err(End::Recover { reason: format!("the transaction of epoch {epoch} failed: {e}"), fenced, counts })
         };
         match e.kind {
             BrokerErrorKind::Unknown => {
@@ -735,10 +667,9 @@ impl Run {
                 ErrorKind::Topic,
                 format!("a topic that is written to is gone ({e}): create it anew"),
             ))),
-            BrokerErrorKind::Unauthorized => Err(End::Fatal(Error::new(
-                ErrorKind::Topic,
-                format!("not allowed to write ({e}): grant the rights"),
-            ))),
+            BrokerErrorKind::Unauthorized => {
+                Err(End::Fatal(Error::new(ErrorKind::Topic, format!("not allowed to write ({e}): grant the rights"))))
+            }
         }
     }
 
@@ -770,13 +701,8 @@ impl Run {
 
     /// Whether a committed epoch waits for the lanes to come to rest before it is applied.
     fn draining(&self) -> bool {
-        matches!(
-            &self.pending,
-            Some(Pending {
-                stage: Stage::Draining | Stage::Applying { .. },
-                ..
-            })
-        ) && self.known.plan.peeks
+        matches!(&self.pending, Some(Pending { stage: Stage::Draining | Stage::Applying { .. }, .. }))
+            && self.known.plan.peeks
     }
 
     /// Writes the committed epoch to the stores.
@@ -793,12 +719,7 @@ impl Run {
                 .map(|(s, b)| (Arc::clone(&cx.stores[s.0 as usize]), b))
                 .collect();
         let (generation, flush) = (self.generation, p.flush);
-        let job = cx.io.write(|id| WriteJob {
-            id,
-            generation,
-            batches,
-            flush,
-        });
+        let job = cx.io.write(|id| WriteJob { id, generation, batches, flush });
         p.stage = Stage::Applying { job };
     }
 

@@ -280,11 +280,7 @@ impl Start {
             }
         }
         loop {
-            if self
-                .restore
-                .as_ref()
-                .is_some_and(|r| r.finishing && r.writing.is_empty())
-            {
+            if self.restore.as_ref().is_some_and(|r| r.finishing && r.writing.is_empty()) {
                 return Ok(self.ready());
             }
             if self.waiting.is_some() || matches!(self.step, Step::ReadEpochs { .. } | Step::Restore) {
@@ -313,20 +309,14 @@ impl Start {
         let epochs = epoch_topic(&app);
         let input_partitions = |s: &Self| s.plan().inputs.iter().map(|i| i.partition.clone()).collect::<Vec<_>>();
         let command = match &self.step {
-            Step::Topics => Command::Describe {
-                topics: Self::outer_topics(cx.graph),
-            },
+            Step::Topics => Command::Describe { topics: Self::outer_topics(cx.graph) },
             Step::CreateTopics(topics) | Step::CreateChangelogs(topics) => {
                 Command::CreateTopics { topics: topics.clone() }
             }
             Step::Names(_) => Command::ListTopics,
-            Step::Group | Step::GroupOffsets => Command::Group {
-                partitions: input_partitions(self),
-            },
+            Step::Group | Step::GroupOffsets => Command::Group { partitions: input_partitions(self) },
             Step::Internals | Step::Found | Step::Changelogs => Command::Describe {
-                topics: std::iter::once(epochs)
-                    .chain(self.plan().changelogs.iter().map(|c| c.topic.clone()))
-                    .collect(),
+                topics: std::iter::once(epochs).chain(self.plan().changelogs.iter().map(|c| c.topic.clone())).collect(),
             },
             Step::CreateEpochs => Command::CreateTopics {
                 topics: vec![NewTopic {
@@ -341,16 +331,9 @@ impl Start {
                 }],
             },
             Step::Init => Command::InitProducer,
-            Step::EpochBounds => Command::Bounds {
-                partitions: vec![TopicPartition::new(epochs, 0)],
-            },
-            Step::OpenEpochs { from, .. } => Command::Open {
-                partition: TopicPartition::new(epochs, 0),
-                offset: *from,
-            },
-            Step::InputBounds => Command::Bounds {
-                partitions: input_partitions(self),
-            },
+            Step::EpochBounds => Command::Bounds { partitions: vec![TopicPartition::new(epochs, 0)] },
+            Step::OpenEpochs { from, .. } => Command::Open { partition: TopicPartition::new(epochs, 0), offset: *from },
+            Step::InputBounds => Command::Bounds { partitions: input_partitions(self) },
             Step::ChangelogBounds | Step::RestoreBounds => {
                 let partitions = self.changelog_partitions();
                 if partitions.is_empty() {
@@ -363,10 +346,7 @@ impl Start {
                 let mut batch = ProduceBatch::new(Arc::new([epochs]));
                 let incarnation = self.incarnation.as_bytes();
                 batch.push(0, 0, cx.wall, Some(PROBE_KEY), Some(incarnation), Headers::default());
-                Command::Transact(Box::new(Transaction {
-                    batches: vec![batch],
-                    ..Transaction::default()
-                }))
+                Command::Transact(Box::new(Transaction { batches: vec![batch], ..Transaction::default() }))
             }
             Step::Claim => self.claim(cx, &epochs),
             Step::ReadEpochs { .. } | Step::Restore => return Ok(()),
@@ -461,10 +441,7 @@ impl Start {
                         ),
                     ));
                 }
-                tracing::warn!(
-                    "the consumer group has members ({}); waiting for them to go",
-                    group.members.join(", ")
-                );
+                tracing::warn!("the consumer group has members ({}); waiting for them to go", group.members.join(", "));
                 self.retry_at = Some(now + 1000);
                 Ok(())
             }
@@ -499,14 +476,7 @@ impl Start {
                 Ok(())
             }
             (Step::OpenEpochs { from, end }, Reply::Done) => {
-                self.go(
-                    Step::ReadEpochs {
-                        from,
-                        end,
-                        start: self.epochs_first,
-                    },
-                    now,
-                );
+                self.go(Step::ReadEpochs { from, end, start: self.epochs_first }, now);
                 if from >= end {
                     return self.epochs_read(cx);
                 }
@@ -576,12 +546,8 @@ impl Start {
 
     fn topics_described(&mut self, cx: &mut StartCx<'_>, found: Vec<Option<TopicInfo>>) -> Result<()> {
         let asked = Self::outer_topics(cx.graph);
-        let missing: Vec<String> = asked
-            .iter()
-            .zip(&found)
-            .filter(|(_, f)| f.is_none())
-            .map(|(n, _)| n.to_string())
-            .collect();
+        let missing: Vec<String> =
+            asked.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(n, _)| n.to_string()).collect();
         if !missing.is_empty() {
             if !cx.config.create_topics {
                 self.go(Step::Names(missing), cx.now);
@@ -598,12 +564,7 @@ impl Start {
         }
         self.topics = found.into_iter().flatten().map(|t| (t.name.to_string(), t)).collect();
         let counts = self.topics.iter().map(|(n, t)| (n.clone(), t.partitions)).collect();
-        self.plan = Some(Plan::new(
-            cx.graph,
-            cx.config.application_id()?,
-            cx.config.lane_count(),
-            &counts,
-        )?);
+        self.plan = Some(Plan::new(cx.graph, cx.config.application_id()?, cx.config.lane_count(), &counts)?);
         self.go(Step::Group, cx.now);
         Ok(())
     }
@@ -612,22 +573,16 @@ impl Start {
     fn changelog_partitions(&self) -> Vec<TopicPartition> {
         if self.recovering || !self.targets.is_empty() {
             let all = self.targets.iter();
-            return all
-                .flat_map(|t| (0..t.partitions).map(|p| TopicPartition::new(t.topic.clone(), p)))
-                .collect();
+            return all.flat_map(|t| (0..t.partitions).map(|p| TopicPartition::new(t.topic.clone(), p))).collect();
         }
         let all = self.internals.iter().skip(1).flatten();
-        all.flat_map(|t| (0..t.partitions).map(|p| TopicPartition::new(t.name.clone(), p)))
-            .collect()
+        all.flat_map(|t| (0..t.partitions).map(|p| TopicPartition::new(t.name.clone(), p))).collect()
     }
 
     fn take_bounds(&mut self, bounds: &[Bounds]) {
         self.changelog_bounds.clear();
         for (tp, b) in self.changelog_partitions().iter().zip(bounds) {
-            self.changelog_bounds
-                .entry(tp.topic.to_string())
-                .or_default()
-                .insert(tp.partition, *b);
+            self.changelog_bounds.entry(tp.topic.to_string()).or_default().insert(tp.partition, *b);
         }
     }
 
@@ -649,11 +604,7 @@ impl Start {
                         _ => {}
                     }
                 }
-                if f.position >= end || f.caught_up {
-                    self.epochs_read(cx)
-                } else {
-                    Self::fetch_epochs(cx)
-                }
+                if f.position >= end || f.caught_up { self.epochs_read(cx) } else { Self::fetch_epochs(cx) }
             }
             Step::Restore => self.restored(cx, &f),
             _ => Ok(()),
@@ -662,10 +613,7 @@ impl Start {
 
     fn epochs_read(&mut self, cx: &mut StartCx<'_>) -> Result<()> {
         let Step::ReadEpochs { from, end, start } = self.step else {
-            return Err(Error::new(
-                ErrorKind::Internal,
-                "the epoch topic was read outside its step",
-            ));
+            return Err(Error::new(ErrorKind::Internal, "the epoch topic was read outside its step"));
         };
         if from > start && (self.record.is_none() || self.plan_record.is_none()) {
             // The newest of each key lies further back: compaction has not been here, or the plan is old.
@@ -678,11 +626,7 @@ impl Start {
             if owner.as_deref() != Some(self.incarnation.as_str()) {
                 return Err(taken_over(owner.as_deref()));
             }
-            let next = if self.look_first {
-                Step::Init
-            } else {
-                Step::RestoreBounds
-            };
+            let next = if self.look_first { Step::Init } else { Step::RestoreBounds };
             self.look_first = false;
             self.go(next, cx.now);
             return Ok(());
@@ -846,14 +790,8 @@ impl Start {
                 }
                 Some(c) => c,
                 // A partition that appeared later starts at its beginning, whatever the policy (N9).
-                None if inputs.contains_key(&topic) => InputCut {
-                    next: bounds.start,
-                    watermark: Timestamp::MIN,
-                },
-                None => InputCut {
-                    next: reset(cx.config, bounds),
-                    watermark: Timestamp::MIN,
-                },
+                None if inputs.contains_key(&topic) => InputCut { next: bounds.start, watermark: Timestamp::MIN },
+                None => InputCut { next: reset(cx.config, bounds), watermark: Timestamp::MIN },
             };
             record.set_input(tp, cut);
         }
@@ -861,10 +799,7 @@ impl Start {
     }
 
     fn decide_first(&self, cx: &StartCx<'_>) -> Result<EpochRecord> {
-        let holding = self
-            .changelog_bounds
-            .iter()
-            .find(|(_, ps)| ps.values().any(|b| b.end > b.start));
+        let holding = self.changelog_bounds.iter().find(|(_, ps)| ps.values().any(|b| b.end > b.start));
         if let Some((topic, _)) = holding {
             let all = self.group_offsets.iter().all(Option::is_some);
             if !(cx.config.take_over && all) {
@@ -875,35 +810,16 @@ impl Start {
                          state is that of a Kafka Streams application. Bring `{}` back; or, to go on from the consumer group's \
                          committed offsets, set `stoat.start.take-over: true`{}; or begin anew under another application id",
                         epoch_topic(cx.config.application_id()?),
-                        if all {
-                            ""
-                        } else {
-                            " (not all partitions have committed offsets, so this is refused too)"
-                        },
+                        if all { "" } else { " (not all partitions have committed offsets, so this is refused too)" },
                     ),
                 ));
             }
         }
-        let mut record = EpochRecord {
-            wall: cx.wall,
-            ..EpochRecord::default()
-        };
-        for ((input, bounds), committed) in self
-            .plan()
-            .inputs
-            .iter()
-            .zip(&self.input_bounds)
-            .zip(&self.group_offsets)
-        {
+        let mut record = EpochRecord { wall: cx.wall, ..EpochRecord::default() };
+        for ((input, bounds), committed) in self.plan().inputs.iter().zip(&self.input_bounds).zip(&self.group_offsets) {
             let next = committed.filter(|o| (bounds.start..=bounds.end).contains(o));
             let next = next.unwrap_or_else(|| reset(cx.config, bounds));
-            record.set_input(
-                &input.partition,
-                InputCut {
-                    next,
-                    watermark: Timestamp::MIN,
-                },
-            );
+            record.set_input(&input.partition, InputCut { next, watermark: Timestamp::MIN });
         }
         Ok(record)
     }
@@ -926,11 +842,7 @@ impl Start {
              group. Set `stoat.start.offsets: record` to go on where the application stood, or `group` to go on from the group's offsets \
              (its state then does not match them)",
             cx.config.application_id().unwrap_or_default(),
-            if more > 0 {
-                format!(", and {more} more partitions")
-            } else {
-                String::new()
-            },
+            if more > 0 { format!(", and {more} more partitions") } else { String::new() },
         ))
     }
 
@@ -939,10 +851,7 @@ impl Start {
         let mut record = PlanRecord::default();
         for (c, found) in self.plan().changelogs.iter().zip(&self.internals[1..]) {
             let found = found.as_ref().ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Topic,
-                    format!("changelog `{}` was created but is not there: try again", c.topic),
-                )
+                Error::new(ErrorKind::Topic, format!("changelog `{}` was created but is not there: try again", c.topic))
             })?;
             if let Some(policy) = found.setting("cleanup.policy")
                 && !policy.contains("compact")
@@ -1000,11 +909,7 @@ impl Start {
         });
         let offsets = offsets.collect();
         self.record = Some(record);
-        Command::Transact(Box::new(Transaction {
-            batches: vec![batch],
-            offsets,
-            ..Transaction::default()
-        }))
+        Command::Transact(Box::new(Transaction { batches: vec![batch], offsets, ..Transaction::default() }))
     }
 
     // --- restore -----------------------------------------------------------------------------------------------------
@@ -1032,19 +937,12 @@ impl Start {
                     delete_retention: target.delete_retention,
                 },
             };
-            let recorded = self
-                .plan_record
-                .as_ref()
-                .and_then(|p| p.changelogs.get(&*c.topic))
-                .map(|r| RecordedChangelog {
+            let recorded =
+                self.plan_record.as_ref().and_then(|p| p.changelogs.get(&*c.topic)).map(|r| RecordedChangelog {
                     topic_id: r.id.clone(),
                     ends: record.changelogs.get(&*c.topic).cloned().unwrap_or_default(),
                 });
-            let facts = ChangelogFacts {
-                topic: c.topic.clone(),
-                recorded,
-                found: Some(found.clone()),
-            };
+            let facts = ChangelogFacts { topic: c.topic.clone(), recorded, found: Some(found.clone()) };
             let stamp = store.stamp()?;
             let kept = match decide(stamp.as_ref(), &facts, cx.wall, STAMP_MARGIN) {
                 RestoreDecision::Tail { .. } => stamp,
@@ -1058,9 +956,7 @@ impl Start {
                 }
                 RestoreDecision::Refuse { reason } => return Err(reason.into_error()),
             };
-            let placement = Placement::LaneKey {
-                partitions: target.partitions,
-            };
+            let placement = Placement::LaneKey { partitions: target.partitions };
             let replay = Replay::new(c.kind, c.topic.clone(), &found, placement, kept.as_ref(), cx.wall);
             for (tp, from) in replay.positions() {
                 let b = bounds[&tp.partition];
@@ -1074,13 +970,8 @@ impl Start {
         self.report = report;
         todo.reverse();
         self.go(Step::Restore, cx.now);
-        self.restore = Some(Restore {
-            replays,
-            todo,
-            open: BTreeMap::new(),
-            writing: BTreeMap::new(),
-            finishing: false,
-        });
+        self.restore =
+            Some(Restore { replays, todo, open: BTreeMap::new(), writing: BTreeMap::new(), finishing: false });
         self.more(cx);
         Ok(())
     }
@@ -1091,27 +982,15 @@ impl Start {
         while r.open.len() < RESTORE_WIDTH
             && let Some((i, tp, from)) = r.todo.pop()
         {
-            cx.io.submit(Command::Open {
-                partition: tp.clone(),
-                offset: from,
-            });
+            cx.io.submit(Command::Open { partition: tp.clone(), offset: from });
             cx.io.fetch(tp.clone(), RESTORE_FETCH);
             r.open.insert(tp, i);
         }
         if r.open.is_empty() && r.writing.is_empty() && !r.finishing {
             r.finishing = true;
-            let batches = r
-                .replays
-                .iter_mut()
-                .zip(cx.stores.iter())
-                .map(|(p, s)| (Arc::clone(s), p.finish(epoch)));
+            let batches = r.replays.iter_mut().zip(cx.stores.iter()).map(|(p, s)| (Arc::clone(s), p.finish(epoch)));
             let batches: Vec<_> = batches.collect();
-            let id = cx.io.write(|id| WriteJob {
-                id,
-                generation: cx.generation,
-                batches,
-                flush: true,
-            });
+            let id = cx.io.write(|id| WriteJob { id, generation: cx.generation, batches, flush: true });
             r.writing.insert(id, None);
         }
     }
@@ -1126,12 +1005,7 @@ impl Start {
         let end = self.changelog_bounds[&*f.partition.topic][&f.partition.partition].end;
         let through = f.caught_up || f.position >= end;
         let batches = vec![(Arc::clone(&cx.stores[i]), batch)];
-        let id = cx.io.write(|id| WriteJob {
-            id,
-            generation: cx.generation,
-            batches,
-            flush: false,
-        });
+        let id = cx.io.write(|id| WriteJob { id, generation: cx.generation, batches, flush: false });
         r.writing.insert(id, Some((f.partition.clone(), through)));
         Ok(())
     }
@@ -1194,10 +1068,7 @@ fn missing_topics(missing: &[String], all: &[String]) -> Error {
     }
     Error::new(
         ErrorKind::Topic,
-        format!(
-            "{}; topics are not created unless `stoat.topics.create` is `true`",
-            text.join("; ")
-        ),
+        format!("{}; topics are not created unless `stoat.topics.create` is `true`", text.join("; ")),
     )
 }
 
@@ -1209,11 +1080,7 @@ fn reset(config: &Config, bounds: &Bounds) -> NextOffset {
 }
 
 fn replication(config: &Config) -> i32 {
-    if config.topic_replication == 0 {
-        -1
-    } else {
-        config.topic_replication as i32
-    }
+    if config.topic_replication == 0 { -1 } else { config.topic_replication as i32 }
 }
 
 fn settings(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -1221,11 +1088,7 @@ fn settings(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 fn names(topics: &[NewTopic]) -> String {
-    topics
-        .iter()
-        .map(|t| format!("`{}`", t.name))
-        .collect::<Vec<_>>()
-        .join(", ")
+    topics.iter().map(|t| format!("`{}`", t.name)).collect::<Vec<_>>().join(", ")
 }
 
 /// Store ids in order; for callers that open stores.

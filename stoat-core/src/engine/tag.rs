@@ -18,18 +18,12 @@ pub struct Tag {
 impl Tag {
     /// The tag of a record as ingest dispatches it.
     pub fn record(number: u64) -> Self {
-        Self {
-            number,
-            path: Path::default(),
-        }
+        Self { number, path: Path::default() }
     }
 
     /// The tag of a mark, tick, barrier or applied epoch itself: the last of its number.
     pub fn control(number: u64) -> Self {
-        Self {
-            number,
-            path: Path::end(),
-        }
+        Self { number, path: Path::end() }
     }
 }
 
@@ -91,6 +85,7 @@ impl Path {
     }
 
     /// Goes one emission down; returns what [`Path::truncate`] needs to come back.
+    #[inline]
     pub fn descend(&mut self, ordinal: u32) -> usize {
         let len = self.0.len();
         self.0.extend_from_slice(&ordinal.to_be_bytes());
@@ -98,6 +93,7 @@ impl Path {
     }
 
     /// Comes back from [`Path::descend`].
+    #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.0.truncate(len);
     }

@@ -103,12 +103,7 @@ impl ThreadedWriter {
                 }
             })
             .map_err(|e| Error::with_source(ErrorKind::Internal, "the store writer's thread cannot be started", e))?;
-        Ok(Self {
-            jobs: Some(jobs),
-            done,
-            waker,
-            thread: Some(thread),
-        })
+        Ok(Self { jobs: Some(jobs), done, waker, thread: Some(thread) })
     }
 }
 

@@ -73,13 +73,7 @@ impl<K, V, A, C, F> AggregateOperator<K, V, A, C, F> {
         child: Option<Child>,
     ) -> Self {
         Self {
-            table: Aggregates {
-                name: name.into(),
-                store,
-                bytes,
-                overlay: Overlay::default(),
-                codec: PhantomData,
-            },
+            table: Aggregates { name: name.into(), store, bytes, overlay: Overlay::default(), codec: PhantomData },
             fold,
             child,
             types: PhantomData,
@@ -96,36 +90,20 @@ where
     F: Fold<K, V, A>,
 {
     fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
-        let Record {
-            key,
-            value,
-            timestamp,
-            headers,
-        } = take::<K, V>(record);
+        let Record { key, value, timestamp, headers } = take::<K, V>(record);
         let table = &mut self.table;
         let slot = match table.overlay.find(cx.key.hash, &cx.key.bytes) {
             Some(slot) => slot,
             None => table.load(cx.key.hash, &cx.key.bytes)?,
         };
-        let timestamp = if table.overlay.value(slot).is_some() {
-            timestamp.max(table.overlay.timestamp(slot))
-        } else {
-            timestamp
-        };
+        let timestamp =
+            if table.overlay.value(slot).is_some() { timestamp.max(table.overlay.timestamp(slot)) } else { timestamp };
         let aggregate = table.overlay.write(slot, timestamp);
         self.fold.fold(aggregate, &key, value);
         match (self.child, aggregate) {
             (Some(child), Some(new)) => {
                 let value = new.clone();
-                cx.forward(
-                    child,
-                    Record {
-                        key,
-                        value,
-                        timestamp,
-                        headers,
-                    },
-                )
+                cx.forward(child, Record { key, value, timestamp, headers })
             }
             _ => Ok(()),
         }
@@ -146,10 +124,7 @@ where
     }
 
     fn fire(&mut self, _field: usize, _time: Timestamp, _cx: &mut LaneCx<'_>) -> Result<()> {
-        Err(Error::new(
-            ErrorKind::Internal,
-            format!("`{}` has no timers, but one fired", self.table.name),
-        ))
+        Err(Error::new(ErrorKind::Internal, format!("`{}` has no timers, but one fired", self.table.name)))
     }
 }
 
@@ -190,9 +165,7 @@ impl<A: Send, C: Encode<A> + Decode<A>> Field for Aggregates<A, C> {
 
     fn freeze(&mut self, _epoch: Epoch, rows: &mut Vec<Row>) -> Result<()> {
         let name = &self.name;
-        self.overlay.freeze(rows, |_, value, out| {
-            C::encode(value, out).map_err(|e| encode_error(name, C::NAME, &e))
-        })
+        self.overlay.freeze(rows, |_, value, out| C::encode(value, out).map_err(|e| encode_error(name, C::NAME, &e)))
     }
 
     fn applied(&mut self, _epoch: Epoch) {

@@ -14,10 +14,7 @@ pub(crate) struct FanOutOperator<K, V> {
 
 impl<K, V> FanOutOperator<K, V> {
     pub(crate) fn new(children: Vec<Child>) -> Self {
-        Self {
-            children,
-            types: PhantomData,
-        }
+        Self { children, types: PhantomData }
     }
 }
 

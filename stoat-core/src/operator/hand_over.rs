@@ -55,11 +55,7 @@ pub(crate) struct HandOverOperator<K, V, B> {
 
 impl<K, V, B: HandKey<K>> HandOverOperator<K, V, B> {
     pub(crate) fn new(by: B, receiving_lanes: u32) -> Self {
-        Self {
-            by,
-            key: Vec::new(),
-            batches: (0..receiving_lanes.max(1)).map(|_| Batch::default()).collect(),
-        }
+        Self { by, key: Vec::new(), batches: (0..receiving_lanes.max(1)).map(|_| Batch::default()).collect() }
     }
 }
 
@@ -119,10 +115,7 @@ struct Batch<K, V> {
 
 impl<K, V> Default for Batch<K, V> {
     fn default() -> Self {
-        Self {
-            items: Vec::new(),
-            keys: Vec::new(),
-        }
+        Self { items: Vec::new(), keys: Vec::new() }
     }
 }
 

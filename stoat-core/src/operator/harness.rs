@@ -29,10 +29,7 @@ pub struct TestStore {
 
 impl TestStore {
     pub fn new(kind: StoreKind) -> Arc<Self> {
-        Arc::new(Self {
-            rows: RwLock::default(),
-            kind,
-        })
+        Arc::new(Self { rows: RwLock::default(), kind })
     }
 }
 
@@ -103,11 +100,7 @@ pub struct OneLane {
 
 impl OneLane {
     pub fn new(graph: Graph) -> Self {
-        let stores = graph
-            .stores
-            .iter()
-            .map(|s| TestStore::new(s.kind) as Arc<dyn ByteStore>)
-            .collect();
+        let stores = graph.stores.iter().map(|s| TestStore::new(s.kind) as Arc<dyn ByteStore>).collect();
         Self::with_stores(graph, stores)
     }
 
@@ -122,14 +115,8 @@ impl OneLane {
                 } else {
                     node.children.iter().map(|c| Child(c.0)).collect()
                 };
-                let build = LaneBuild {
-                    node,
-                    lane: LaneIdx(0),
-                    lanes: 1,
-                    children,
-                    receiving_lanes: 1,
-                    stores: &stores,
-                };
+                let build =
+                    LaneBuild { node, lane: LaneIdx(0), lanes: 1, children, receiving_lanes: 1, stores: &stores };
                 Some((node.factory)(&build).unwrap())
             })
             .collect();
@@ -153,18 +140,12 @@ impl OneLane {
         let topics = graph.sinks.iter().map(|s| s.topic.as_str().into()).collect();
         Self {
             partitions: vec![1; graph.sinks.len()],
-            outputs: Outputs {
-                batch: stoat_core::record::ProduceBatch::new(topics),
-                tags: Vec::new(),
-            },
+            outputs: Outputs { batch: stoat_core::record::ProduceBatch::new(topics), tags: Vec::new() },
             graph,
             stores,
             nodes,
             number: 0,
-            now: Now {
-                watermark: Timestamp::MIN,
-                wall: Timestamp::MIN,
-            },
+            now: Now { watermark: Timestamp::MIN, wall: Timestamp::MIN },
             epoch: 0,
         }
     }
@@ -177,10 +158,7 @@ impl OneLane {
             path: Path::default(),
             key,
             now: self.now,
-            origin: Some(Origin {
-                partition: 0,
-                offset: self.number as i64,
-            }),
+            origin: Some(Origin { partition: 0, offset: self.number as i64 }),
             outputs: &mut self.outputs,
             sink_partitions: &self.partitions,
         };
@@ -283,9 +261,7 @@ impl OneLane {
                         && t.domain() == domain
                         && let Some((time, key)) = t.first()
                         && time <= until
-                        && next
-                            .as_ref()
-                            .is_none_or(|(nt, nk, ..)| (time, key) < (*nt, nk.as_slice()))
+                        && next.as_ref().is_none_or(|(nt, nk, ..)| (time, key) < (*nt, nk.as_slice()))
                     {
                         next = Some((time, key.to_vec(), i, field));
                     }
@@ -346,10 +322,7 @@ impl OneLane {
     /// The committed rows of an epoch reach the stores.
     pub fn apply(&mut self, rows: &BTreeMap<String, Vec<Row>>) {
         for (i, decl) in self.graph.stores.iter().enumerate() {
-            let batch = Batch {
-                rows: rows.get(&decl.name).cloned().unwrap_or_default(),
-                stamp: Stamp::default(),
-            };
+            let batch = Batch { rows: rows.get(&decl.name).cloned().unwrap_or_default(), stamp: Stamp::default() };
             self.stores[i].apply(Generation(0), &batch).unwrap();
         }
         let epoch = Epoch(self.epoch);
@@ -365,10 +338,7 @@ impl OneLane {
         let tags = std::mem::take(&mut self.outputs.tags);
         assert!(tags.is_sorted(), "a lane emits in rising order of tags");
         let text = |b: Option<&[u8]>| b.map_or_else(|| "null".to_owned(), |b| String::from_utf8_lossy(b).into_owned());
-        batch
-            .iter()
-            .map(|r| (r.topic.to_string(), text(r.key), text(r.value), r.timestamp.as_millis()))
-            .collect()
+        batch.iter().map(|r| (r.topic.to_string(), text(r.key), text(r.value), r.timestamp.as_millis())).collect()
     }
 
     /// Bytes held by all fields: uncommitted and in all.
@@ -393,11 +363,7 @@ impl OneLane {
 
 /// A key as a lane has it.
 pub fn current(bytes: &[u8], present: bool) -> CurrentKey {
-    CurrentKey {
-        bytes: bytes.to_vec(),
-        hash: stoat_core::hash::lane_hash(bytes),
-        present,
-    }
+    CurrentKey { bytes: bytes.to_vec(), hash: stoat_core::hash::lane_hash(bytes), present }
 }
 
 /// What `#[source]` writes.

@@ -12,10 +12,7 @@ pub(crate) struct MergeOperator<K, V> {
 
 impl<K, V> MergeOperator<K, V> {
     pub(crate) fn new(child: Child) -> Self {
-        Self {
-            child,
-            types: PhantomData,
-        }
+        Self { child, types: PhantomData }
     }
 }
 

@@ -273,11 +273,9 @@ pub struct LaneCx<'a> {
 
 impl LaneCx<'_> {
     /// The place of what is being done in ingest order.
+    #[inline]
     pub fn tag(&self) -> Tag {
-        Tag {
-            number: self.number,
-            path: self.path.clone(),
-        }
+        Tag { number: self.number, path: self.path.clone() }
     }
 
     /// Gives a record to a child. For operators that emit at most one record per call to one child.
@@ -322,9 +320,7 @@ impl LaneCx<'_> {
             Some(k) => partition_for(k, n),
             None => self.origin.map_or(0, |o| (o.partition % n as u32) as i32),
         };
-        self.outputs
-            .batch
-            .push(sink.0, partition, timestamp, key, value, headers);
+        self.outputs.batch.push(sink.0, partition, timestamp, key, value, headers);
         self.outputs.tags.push(self.tag());
     }
 }

@@ -30,34 +30,19 @@ pub(crate) struct ProcessorOperator<P: Handlers> {
 
 impl<P: Handlers> ProcessorOperator<P> {
     pub(crate) fn new(name: &str, processor: P, kept: KeptKey<P::InKey>, child: Option<Child>) -> Self {
-        Self {
-            name: name.into(),
-            processor,
-            cx: Context::new(),
-            kept,
-            key: None,
-            child,
-        }
+        Self { name: name.into(), processor, cx: Context::new(), kept, key: None, child }
     }
 
     fn enter(&mut self, timestamp: Timestamp, cx: &LaneCx<'_>) {
         self.cx.timestamp = timestamp;
         self.cx.now = cx.now;
-        let at = Entered {
-            key: &cx.key,
-            timestamp,
-            number: cx.number,
-            path: &cx.path,
-        };
+        let at = Entered { key: &cx.key, timestamp, number: cx.number, path: &cx.path };
         self.processor.visit_fields(&mut Enter(at));
     }
 
     /// Ends a handler: fields are closed, and what it forwarded goes on if it returned `Ok`.
     fn leave(&mut self, result: Result<()>, cx: &mut LaneCx<'_>) -> Result<()> {
-        let mut leave = Leave {
-            index: 0,
-            result: Ok(()),
-        };
+        let mut leave = Leave { index: 0, result: Ok(()) };
         self.processor.visit_fields(&mut leave);
         let done = result.and(leave.result);
         if let Err(e) = done {
@@ -75,6 +60,12 @@ impl<P: Handlers> ProcessorOperator<P> {
             self.cx.forwards.clear();
             return Ok(());
         };
+        if self.cx.forwards.len() == 1
+            && let Some(only) = self.cx.forwards.pop()
+        {
+            let record = only.into_record(|| self.kept_key(&cx.key))?;
+            return cx.forward_nth(child, 0, record);
+        }
         let mut forwards = std::mem::take(&mut self.cx.forwards);
         let mut result = Ok(());
         for (i, forwarded) in forwards.drain(..).enumerate() {
@@ -94,10 +85,9 @@ impl<P: Handlers> ProcessorOperator<P> {
     fn kept_key(&self, current: &CurrentKey) -> Result<P::OutKey> {
         let key = match &self.kept {
             KeptKey::Lane(decode) => self.decode(*decode, current)?,
-            KeptKey::Record => self
-                .key
-                .clone()
-                .expect("only records reach a processor behind a changed key, and their keys are kept"),
+            KeptKey::Record => {
+                self.key.clone().expect("only records reach a processor behind a changed key, and their keys are kept")
+            }
         };
         Ok(P::Mode::kept(key).expect("only `forward(value)` leaves the key open, and it exists where keys are kept"))
     }
@@ -115,10 +105,7 @@ impl<P: Handlers> ProcessorOperator<P> {
             KeptKey::Lane(decode) => self.decode(*decode, current),
             KeptKey::Record => Err(Error::new(
                 ErrorKind::Internal,
-                format!(
-                    "`{}` has no state behind a changed key, but a timer or punctuator ran",
-                    self.name
-                ),
+                format!("`{}` has no state behind a changed key, but a timer or punctuator ran", self.name),
             )),
         }
     }
@@ -139,11 +126,7 @@ impl<P: Handlers> Operator for ProcessorOperator<P> {
     }
 
     fn state(&mut self) -> Option<&mut dyn StateOperator> {
-        if P::FIELDS.is_empty() && P::PUNCTUATORS.is_empty() {
-            None
-        } else {
-            Some(self)
-        }
+        if P::FIELDS.is_empty() && P::PUNCTUATORS.is_empty() { None } else { Some(self) }
     }
 }
 
@@ -157,8 +140,7 @@ impl<P: Handlers> StateOperator for ProcessorOperator<P> {
         self.cx.headers = Headers::default();
         self.enter(time, cx);
         let result = self.processor.fire(field, Fired::new(key, time), &mut self.cx);
-        self.leave(result, cx)
-            .map_err(|e| e.at(format!("timer {} at {time}", P::FIELDS[field].name)))
+        self.leave(result, cx).map_err(|e| e.at(format!("timer {} at {time}", P::FIELDS[field].name)))
     }
 
     fn punctuators(&self) -> &[Punctuator] {

@@ -19,13 +19,7 @@ pub(crate) struct SinkOperator<S> {
 
 impl<S: Sink> SinkOperator<S> {
     pub(crate) fn new(name: &str, sink: SinkId) -> Self {
-        Self {
-            name: name.into(),
-            sink,
-            key: Vec::new(),
-            value: Vec::new(),
-            types: PhantomData,
-        }
+        Self { name: name.into(), sink, key: Vec::new(), value: Vec::new(), types: PhantomData }
     }
 }
 

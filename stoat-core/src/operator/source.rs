@@ -17,11 +17,7 @@ pub(crate) struct SourceOperator<S> {
 
 impl<S: Source> SourceOperator<S> {
     pub(crate) fn new(name: &str, child: Child) -> Self {
-        Self {
-            name: name.into(),
-            child,
-            source: PhantomData,
-        }
+        Self { name: name.into(), child, source: PhantomData }
     }
 }
 
@@ -35,12 +31,7 @@ impl<S: Source> Operator for SourceOperator<S> {
             .map_err(|e| codec_error(&format!("key of {}", self.name), S::KeyCodec::NAME, &e))?;
         let value = decode_opt::<S::ValueCodec, S::Value>(raw.value)
             .map_err(|e| codec_error(&format!("value of {}", self.name), S::ValueCodec::NAME, &e))?;
-        let record = Record {
-            key,
-            value,
-            timestamp: raw.timestamp,
-            headers: raw.headers.clone(),
-        };
+        let record = Record { key, value, timestamp: raw.timestamp, headers: raw.headers.clone() };
         cx.forward(self.child, record)
     }
 }

@@ -48,10 +48,7 @@ impl<K: 'static, V: 'static> Pipe<K, V> for Boxed<K, V> {
     const EMPTY: bool = true;
 
     fn attach<N: Push<K, V>>(&self, next: N) -> Box<dyn Operator> {
-        Box::new(Fused {
-            next,
-            types: PhantomData,
-        })
+        Box::new(Fused { next, types: PhantomData })
     }
 }
 
@@ -137,22 +134,9 @@ where
 {
     #[inline]
     fn push(&mut self, record: Record<K, V>, cx: &mut LaneCx<'_>) -> Result<()> {
-        let Record {
-            key,
-            value,
-            timestamp,
-            headers,
-        } = record;
+        let Record { key, value, timestamp, headers } = record;
         let value = (self.f)(value);
-        self.next.push(
-            Record {
-                key,
-                value,
-                timestamp,
-                headers,
-            },
-            cx,
-        )
+        self.next.push(Record { key, value, timestamp, headers }, cx)
     }
 }
 
@@ -180,22 +164,9 @@ where
 {
     #[inline]
     fn push(&mut self, record: Record<K, V>, cx: &mut LaneCx<'_>) -> Result<()> {
-        let Record {
-            key,
-            value,
-            timestamp,
-            headers,
-        } = record;
+        let Record { key, value, timestamp, headers } = record;
         let value = (self.f)(value)?;
-        self.next.push(
-            Record {
-                key,
-                value,
-                timestamp,
-                headers,
-            },
-            cx,
-        )
+        self.next.push(Record { key, value, timestamp, headers }, cx)
     }
 }
 
@@ -223,11 +194,7 @@ where
 {
     #[inline]
     fn push(&mut self, record: Record<K, V>, cx: &mut LaneCx<'_>) -> Result<()> {
-        if (self.f)(&record.key, &record.value) {
-            self.next.push(record, cx)
-        } else {
-            Ok(())
-        }
+        if (self.f)(&record.key, &record.value) { self.next.push(record, cx) } else { Ok(()) }
     }
 }
 
@@ -255,11 +222,7 @@ where
 {
     #[inline]
     fn push(&mut self, record: Record<K, V>, cx: &mut LaneCx<'_>) -> Result<()> {
-        if (self.f)(&record.key, &record.value) {
-            Ok(())
-        } else {
-            self.next.push(record, cx)
-        }
+        if (self.f)(&record.key, &record.value) { Ok(()) } else { self.next.push(record, cx) }
     }
 }
 
@@ -345,22 +308,9 @@ where
 {
     #[inline]
     fn push(&mut self, record: Record<K, V>, cx: &mut LaneCx<'_>) -> Result<()> {
-        let Record {
-            key,
-            value,
-            timestamp,
-            headers,
-        } = record;
+        let Record { key, value, timestamp, headers } = record;
         let (key, value) = (self.f)(key, value);
-        self.next.push(
-            Record {
-                key,
-                value,
-                timestamp,
-                headers,
-            },
-            cx,
-        )
+        self.next.push(Record { key, value, timestamp, headers }, cx)
     }
 }
 
@@ -390,24 +340,11 @@ where
 {
     #[inline]
     fn push(&mut self, record: Record<K, V>, cx: &mut LaneCx<'_>) -> Result<()> {
-        let Record {
-            key,
-            value,
-            timestamp,
-            headers,
-        } = record;
+        let Record { key, value, timestamp, headers } = record;
         for (i, (key, value)) in (self.f)(key, value).into_iter().enumerate() {
             let headers = headers.clone();
             let len = cx.path.descend(i as u32);
-            let result = self.next.push(
-                Record {
-                    key,
-                    value,
-                    timestamp,
-                    headers,
-                },
-                cx,
-            );
+            let result = self.next.push(Record { key, value, timestamp, headers }, cx);
             cx.path.truncate(len);
             result?;
         }
@@ -443,24 +380,11 @@ where
 {
     #[inline]
     fn push(&mut self, record: Record<K, V>, cx: &mut LaneCx<'_>) -> Result<()> {
-        let Record {
-            key,
-            value,
-            timestamp,
-            headers,
-        } = record;
+        let Record { key, value, timestamp, headers } = record;
         for (i, value) in (self.f)(value).into_iter().enumerate() {
             let (key, headers) = (key.clone(), headers.clone());
             let len = cx.path.descend(i as u32);
-            let result = self.next.push(
-                Record {
-                    key,
-                    value,
-                    timestamp,
-                    headers,
-                },
-                cx,
-            );
+            let result = self.next.push(Record { key, value, timestamp, headers }, cx);
             cx.path.truncate(len);
             result?;
         }
@@ -496,23 +420,10 @@ impl<P: Pipe<Option<K>, V>, K: 'static, V: 'static> Pipe<K, V> for WithKey<P> {
 impl<N: Push<K, V>, K: 'static, V: 'static> Push<Option<K>, V> for WithKeyLink<N> {
     #[inline]
     fn push(&mut self, record: Record<Option<K>, V>, cx: &mut LaneCx<'_>) -> Result<()> {
-        let Record {
-            key,
-            value,
-            timestamp,
-            headers,
-        } = record;
+        let Record { key, value, timestamp, headers } = record;
         match key {
             None => Ok(()),
-            Some(key) => self.0.push(
-                Record {
-                    key,
-                    value,
-                    timestamp,
-                    headers,
-                },
-                cx,
-            ),
+            Some(key) => self.0.push(Record { key, value, timestamp, headers }, cx),
         }
     }
 }

@@ -17,15 +17,7 @@ use crate::topology::lane_state::{DecodeOnly, Lane};
 use crate::topology::{Branch, Topology};
 
 source!(Lines, "lines", String, String, Utf8, Utf8, Lane<Utf8>);
-source!(
-    Loose,
-    "loose",
-    Option<String>,
-    String,
-    Nullable<Utf8>,
-    Utf8,
-    Lane<Nullable<Utf8>>
-);
+source!(Loose, "loose", Option<String>, String, Nullable<Utf8>, Utf8, Lane<Nullable<Utf8>>);
 source!(Numbers, "numbers", String, i64, Utf8, Json, Lane<Utf8>);
 source!(ReadOnly, "read-only", String, i64, Utf8, Json, DecodeOnly<Utf8>);
 sink!(Out, "out", String, String, Utf8, Utf8);
@@ -47,10 +39,7 @@ fn lines(lane: &mut OneLane, records: &[(&str, &str, i64)]) -> Vec<String> {
 }
 
 fn shown(lane: &mut OneLane) -> Vec<String> {
-    lane.outputs()
-        .into_iter()
-        .map(|(topic, k, v, t)| format!("{topic}:{k}={v}@{t}"))
-        .collect()
+    lane.outputs().into_iter().map(|(topic, k, v, t)| format!("{topic}:{k}={v}@{t}")).collect()
 }
 
 #[test]
@@ -65,10 +54,7 @@ fn stateless_steps_run_in_the_order_of_the_chain() {
             .map(|k, v| (k, format!("<{v}>")))
             .sink::<Out>();
     });
-    let out = lines(
-        &mut lane,
-        &[("a", "x", 5), ("a", "drop", 6), ("b", "drop too", 7), ("b", "y", 8)],
-    );
+    let out = lines(&mut lane, &[("a", "x", 5), ("a", "drop", 6), ("b", "drop too", 7), ("b", "y", 8)]);
     assert_eq!(out, ["out:aa=<X>@5", "out:aa=<X!>@5", "out:bb=<Y>@8", "out:bb=<Y!>@8"]);
 }
 
@@ -139,27 +125,17 @@ fn a_merge_keeps_the_order_of_emission_of_its_inputs() {
 #[test]
 fn a_count_forwards_each_update_with_the_largest_time_so_far() {
     let mut lane = run(|t| {
-        t.source::<Lines>()
-            .group_by_key()
-            .count()
-            .named("n")
-            .to_stream()
-            .sink::<Counts>();
+        t.source::<Lines>().group_by_key().count().named("n").to_stream().sink::<Counts>();
     });
     let out = lines(&mut lane, &[("a", "", 10), ("b", "", 3), ("a", "", 7), ("a", "", 12)]);
     assert_eq!(out, ["counts:a=1@10", "counts:b=1@3", "counts:a=2@10", "counts:a=3@12"]);
 
     let rows = lane.freeze();
-    let rows: Vec<_> = rows["n"]
-        .iter()
-        .map(|r| (r.key.as_slice(), r.lane_key, r.value.clone().unwrap(), r.timestamp.0))
-        .collect();
+    let rows: Vec<_> =
+        rows["n"].iter().map(|r| (r.key.as_slice(), r.lane_key, r.value.clone().unwrap(), r.timestamp.0)).collect();
     assert_eq!(
         rows,
-        [
-            (b"a".as_slice(), 1, 3_u64.to_be_bytes().to_vec(), 12),
-            (b"b".as_slice(), 1, 1_u64.to_be_bytes().to_vec(), 3),
-        ]
+        [(b"a".as_slice(), 1, 3_u64.to_be_bytes().to_vec(), 12), (b"b".as_slice(), 1, 1_u64.to_be_bytes().to_vec(), 3),]
     );
 }
 
@@ -167,10 +143,7 @@ fn a_count_forwards_each_update_with_the_largest_time_so_far() {
 fn i11_an_aggregate_goes_on_where_its_store_ends() {
     let declare = || {
         let mut t = Topology::new("test");
-        let totals = t
-            .source::<Numbers>()
-            .group_by_key()
-            .aggregate(|| 100, |sum: &mut i64, _, v| *sum += v);
+        let totals = t.source::<Numbers>().group_by_key().aggregate(|| 100, |sum: &mut i64, _, v| *sum += v);
         totals.named("sum").to_stream().sink::<Sums>();
         t.build().unwrap()
     };
@@ -234,13 +207,7 @@ fn a_record_without_a_key_passes_stateless_steps_and_sinks() {
 #[test]
 fn with_key_drops_records_without_a_key_so_that_others_can_be_counted() {
     let mut lane = run(|t| {
-        t.source::<Loose>()
-            .with_key()
-            .group_by_key()
-            .count()
-            .named("n")
-            .to_stream()
-            .sink::<Counts>();
+        t.source::<Loose>().with_key().group_by_key().count().named("n").to_stream().sink::<Counts>();
     });
     lane.pipe("loose", None, Some(b"a"), 0).unwrap();
     lane.pipe("loose", Some(b"k"), Some(b"b"), 0).unwrap();
@@ -295,15 +262,10 @@ fn a_processor_without_state_runs_on_any_lane_and_keeps_the_key() {
     let mut lane = run(|t| {
         let [a, b] = t.source::<ReadOnly>().fan_out();
         a.process::<Doubler>().sink::<Sums>();
-        b.select_key(|k, _| k.to_uppercase())
-            .process::<Doubler>()
-            .sink::<Sums>();
+        b.select_key(|k, _| k.to_uppercase()).process::<Doubler>().sink::<Sums>();
     });
     lane.pipe("read-only", Some(b"k"), Some(b"4"), 9).unwrap();
-    assert_eq!(
-        shown(&mut lane),
-        ["sums:k=4@9", "sums:k=8@10", "sums:K=4@9", "sums:K=8@10"]
-    );
+    assert_eq!(shown(&mut lane), ["sums:k=4@9", "sums:k=8@10", "sums:K=4@9", "sums:K=8@10"]);
 }
 
 processor!(ByLength, (String, String) => Rekey(u64, String), { last: Keyed<String> });
@@ -361,10 +323,7 @@ fn with_cx<R>(
         number,
         path: Path::default(),
         key: super::CurrentKey::default(),
-        now: Now {
-            watermark: Timestamp::MIN,
-            wall: Timestamp::MIN,
-        },
+        now: Now { watermark: Timestamp::MIN, wall: Timestamp::MIN },
         origin,
         outputs: &mut outputs,
         sink_partitions: &[],
@@ -394,16 +353,10 @@ impl Operator for Probe {
 #[test]
 fn i1_a_hand_over_sends_each_key_to_the_lane_of_its_bytes_in_rising_order_of_tags() {
     let lanes = 5;
-    let by = ByCodec::<Utf8> {
-        name: "test".into(),
-        codec: std::marker::PhantomData,
-    };
+    let by = ByCodec::<Utf8> { name: "test".into(), codec: std::marker::PhantomData };
     let mut op = HandOverOperator::<String, u32, _>::new(by, lanes);
     for i in 0..100_u32 {
-        let origin = Origin {
-            partition: 3,
-            offset: i64::from(i),
-        };
+        let origin = Origin { partition: 3, offset: i64::from(i) };
         with_cx(&mut [], u64::from(i), Some(origin), |cx| {
             let record = Record::new(format!("key {}", i % 10), i, Timestamp(0));
             op.push(&mut Some(record), cx).unwrap();
@@ -442,8 +395,7 @@ fn a_record_without_a_key_is_handed_over_by_its_source_partition() {
     let mut op = HandOverOperator::<Option<String>, u32, _>::new(ByLane, 4);
     for partition in [2_u32, 5, 2] {
         with_cx(&mut [], 1, Some(Origin { partition, offset: 0 }), |cx| {
-            op.push(&mut Some(Record::new(None::<String>, 0_u32, Timestamp(0))), cx)
-                .unwrap();
+            op.push(&mut Some(Record::new(None::<String>, 0_u32, Timestamp(0))), cx).unwrap();
         });
     }
     let mut batches = Vec::new();
@@ -455,16 +407,9 @@ fn a_record_without_a_key_is_handed_over_by_its_source_partition() {
 #[test]
 fn i7_a_value_weighs_its_encoded_length_from_the_freeze_on_and_goes_when_it_is_clean() {
     let mut lane = run(|t| {
-        t.source::<Lines>()
-            .group_by_key()
-            .stored_as::<Utf8>()
-            .reduce(|a, b| a + &b)
-            .named("all")
-            .to_stream()
-            .discard();
+        t.source::<Lines>().group_by_key().stored_as::<Utf8>().reduce(|a, b| a + &b).named("all").to_stream().discard();
     });
-    lane.pipe("lines", Some(b"k"), Some("x".repeat(1000).as_bytes()), 0)
-        .unwrap();
+    lane.pipe("lines", Some(b"k"), Some("x".repeat(1000).as_bytes()), 0).unwrap();
     let (before, _) = lane.weight();
     assert!(before > 0);
     lane.trim(0);

@@ -93,10 +93,7 @@ impl Plan {
     pub fn new(graph: &Graph, application_id: &str, lanes: u32, partitions: &BTreeMap<String, i32>) -> Result<Self> {
         let count = |topic: &str| {
             partitions.get(topic).copied().ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Topic,
-                    format!("the partition count of topic `{topic}` is not known"),
-                )
+                Error::new(ErrorKind::Topic, format!("the partition count of topic `{topic}` is not known"))
             })
         };
         if graph.sources.is_empty() {
@@ -113,10 +110,7 @@ impl Plan {
             let topic: Arc<str> = source.topic.as_str().into();
             for partition in 0..count(&source.topic)? {
                 inputs.push(Input {
-                    partition: TopicPartition {
-                        topic: topic.clone(),
-                        partition,
-                    },
+                    partition: TopicPartition { topic: topic.clone(), partition },
                     source: i as u32,
                     node: source.node,
                     sub,

@@ -28,7 +28,7 @@ fn source(node: u32, topic: &str) -> SourceDecl {
     }
 }
 
-/// lines (sub 0) → hand-over → count (sub 1) → sink; other (sub 2) → for_each.
+/// `lines` (sub 0) → hand-over → `counts` (sub 1) → sink; `other` (sub 2) → an end in user code.
 fn graph() -> Graph {
     let mut g = Graph {
         name: "t".to_owned(),
@@ -64,9 +64,7 @@ fn graph() -> Graph {
 
 #[test]
 fn a_changelog_has_as_many_partitions_as_the_largest_source_upstream() {
-    let counts = [("lines", 6), ("other", 9), ("out", 4)]
-        .map(|(t, n)| (t.to_owned(), n))
-        .into();
+    let counts = [("lines", 6), ("other", 9), ("out", 4)].map(|(t, n)| (t.to_owned(), n)).into();
     let plan = Plan::new(&graph(), "app", 3, &counts).unwrap();
     assert_eq!(&*plan.changelogs[0].topic, "app-counts-changelog");
     assert_eq!(plan.changelogs[0].partitions, 6);
@@ -77,9 +75,7 @@ fn a_changelog_has_as_many_partitions_as_the_largest_source_upstream() {
 
 #[test]
 fn sources_wait_for_each_other_only_where_they_meet() {
-    let counts = [("lines", 1), ("other", 1), ("out", 1)]
-        .map(|(t, n)| (t.to_owned(), n))
-        .into();
+    let counts = [("lines", 1), ("other", 1), ("out", 1)].map(|(t, n)| (t.to_owned(), n)).into();
     let plan = Plan::new(&graph(), "app", 2, &counts).unwrap();
     assert_ne!(plan.inputs[0].group, plan.inputs[1].group);
     assert_eq!(plan.subs[1].feeders, [SubTopologyId(0)]);

@@ -98,10 +98,7 @@ impl<P: Processor, M> Context<P, M> {
             forwards: Vec::new(),
             timestamp: Timestamp::MIN,
             headers: Headers::default(),
-            now: Now {
-                watermark: Timestamp::MIN,
-                wall: Timestamp::MIN,
-            },
+            now: Now { watermark: Timestamp::MIN, wall: Timestamp::MIN },
             key: None,
             mode: PhantomData,
         }
@@ -146,12 +143,7 @@ impl<P: Processor, M> Context<P, M> {
     }
 
     fn push(&mut self, key: Option<P::OutKey>, value: P::OutValue, timestamp: Timestamp) {
-        self.forwards.push(Forwarded {
-            key,
-            value,
-            timestamp,
-            headers: self.headers.clone(),
-        });
+        self.forwards.push(Forwarded { key, value, timestamp, headers: self.headers.clone() });
     }
 
     /// For generated code: the same context as a punctuator without `over` sees it.

@@ -78,10 +78,7 @@ pub struct FieldSeed {
 
 impl std::fmt::Debug for FieldSeed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FieldSeed")
-            .field("decl", &self.decl)
-            .field("store", &self.store)
-            .finish_non_exhaustive()
+        f.debug_struct("FieldSeed").field("decl", &self.decl).field("store", &self.store).finish_non_exhaustive()
     }
 }
 

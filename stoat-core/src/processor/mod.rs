@@ -72,10 +72,7 @@ pub trait Handlers: Processor {
     /// What the user's handler returns.
     fn punctuate(&mut self, which: usize, cx: &mut Context<Self>) -> Result<()> {
         let _ = cx;
-        Err(Error::new(
-            crate::ErrorKind::Internal,
-            format!("`{}` has no punctuator number {which}", Self::NAME),
-        ))
+        Err(Error::new(crate::ErrorKind::Internal, format!("`{}` has no punctuator number {which}", Self::NAME)))
     }
 }
 

@@ -47,20 +47,22 @@ impl Current {
         self.slot = None;
     }
 
+    #[inline]
     pub(crate) fn leave(&mut self, index: usize) -> Result<()> {
         self.active = false;
         self.slot = None;
-        if self.index == index {
-            Ok(())
-        } else {
-            Err(Error::new(
-                ErrorKind::Lane,
-                format!(
-                    "field `{}` of `{}` was exchanged with another field: leave fields where they are declared",
-                    self.field, self.owner
-                ),
-            ))
-        }
+        if self.index == index { Ok(()) } else { Err(self.exchanged()) }
+    }
+
+    #[cold]
+    fn exchanged(&self) -> Error {
+        Error::new(
+            ErrorKind::Lane,
+            format!(
+                "field `{}` of `{}` was exchanged with another field: leave fields where they are declared",
+                self.field, self.owner
+            ),
+        )
     }
 
     /// Whether a handler runs.

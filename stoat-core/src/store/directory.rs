@@ -28,10 +28,7 @@ impl StateDirectory {
         fs::create_dir_all(path).map_err(|e| unusable(path, "made", e))?;
         let lock = lock(path)?;
         check_format(path, application_id)?;
-        Ok(Self {
-            path: path.to_owned(),
-            _lock: lock,
-        })
+        Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -140,10 +137,7 @@ fn parse_format(text: &str) -> Format {
     if lines.next() != Some(MAGIC) {
         return Format::Unknown;
     }
-    let version = lines
-        .next()
-        .and_then(|l| l.strip_prefix("version "))
-        .and_then(|v| v.parse().ok());
+    let version = lines.next().and_then(|l| l.strip_prefix("version ")).and_then(|v| v.parse().ok());
     match version {
         Some(VERSION) => {}
         Some(other) => return Format::Version(other),
@@ -193,11 +187,5 @@ fn unusable(path: &Path, done: &str, e: io::Error) -> Error {
         io::ErrorKind::Unsupported => "choose a directory on a local disk, where files can be locked",
         _ => "check the path, its permissions and its disk, or choose another directory",
     };
-    Error::new(
-        ErrorKind::State,
-        format!(
-            "the state directory `{}` cannot be {done} ({e}): {advice}",
-            path.display()
-        ),
-    )
+    Error::new(ErrorKind::State, format!("the state directory `{}` cannot be {done} ({e}): {advice}", path.display()))
 }

@@ -90,10 +90,7 @@ impl<K: Key, V: Clone, C: Decode<V>, KC: Encode<K> + Decode<K>> KeyValueStore<K,
         let own = |k: &[u8]| k == self.current.key.as_slice();
         merged(&self.overlay, own, &*self.bytes, from, to, |key, value| {
             let key = KC::decode(key).map_err(|e| {
-                Error::new(
-                    ErrorKind::State,
-                    format!("key in {} ({}): {e}", self.current.place(), KC::NAME),
-                )
+                Error::new(ErrorKind::State, format!("key in {} ({}): {e}", self.current.place(), KC::NAME))
             })?;
             let value = match value {
                 Merged::Decoded(v) => v.clone(),
@@ -123,12 +120,8 @@ impl<K: Key, V, C: Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, KC> {
 
     fn encode_into(&self, key: &K, out: &mut Vec<u8>) -> Result<()> {
         out.clear();
-        KC::encode(key, out).map_err(|e| {
-            Error::new(
-                ErrorKind::Codec,
-                format!("key of {} ({}): {e}", self.current.place(), KC::NAME),
-            )
-        })
+        KC::encode(key, out)
+            .map_err(|e| Error::new(ErrorKind::Codec, format!("key of {} ({}): {e}", self.current.place(), KC::NAME)))
     }
 
     /// Encodes the key and says whether it is the current one.
@@ -145,11 +138,7 @@ impl<K: Key, V, C: Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, KC> {
         if current && let Some(slot) = self.current.slot {
             return Ok(slot);
         }
-        let hash = if current {
-            self.current.hash
-        } else {
-            lane_hash(&self.key)
-        };
+        let hash = if current { self.current.hash } else { lane_hash(&self.key) };
         if !current && self.lanes > 1 {
             let lane = lane_of(hash, self.lanes);
             if lane != self.lane {
@@ -316,8 +305,6 @@ where
 
 impl<K: Key, V, C, KC: Codec> fmt::Debug for KeyValueStore<K, V, C, KC> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyValueStore")
-            .field("field", &self.current.place())
-            .finish_non_exhaustive()
+        f.debug_struct("KeyValueStore").field("field", &self.current.place()).finish_non_exhaustive()
     }
 }

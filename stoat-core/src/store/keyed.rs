@@ -204,8 +204,6 @@ impl<V: Send + 'static, C: Encode<V> + Decode<V>> StateField for Keyed<V, C> {
 
 impl<V, C> fmt::Debug for Keyed<V, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keyed")
-            .field("field", &self.current.place())
-            .finish_non_exhaustive()
+        f.debug_struct("Keyed").field("field", &self.current.place()).finish_non_exhaustive()
     }
 }

@@ -40,9 +40,7 @@ impl StoreKind {
 
     /// The kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::KeyValue, Self::TimestampedKeyValue, Self::Timer, Self::Timers]
-            .into_iter()
-            .find(|k| k.name() == name)
+        [Self::KeyValue, Self::TimestampedKeyValue, Self::Timer, Self::Timers].into_iter().find(|k| k.name() == name)
     }
 }
 
@@ -53,12 +51,10 @@ impl StoreKind {
 pub fn lane_key_len(kind: StoreKind, key: &[u8]) -> Result<usize> {
     match kind {
         StoreKind::KeyValue | StoreKind::TimestampedKeyValue | StoreKind::Timer => Ok(key.len()),
-        StoreKind::Timers => key.len().checked_sub(8).ok_or_else(|| {
-            bad(
-                kind,
-                format!("a key of {} bytes, where 8 bytes of time end each key", key.len()),
-            )
-        }),
+        StoreKind::Timers => key
+            .len()
+            .checked_sub(8)
+            .ok_or_else(|| bad(kind, format!("a key of {} bytes, where 8 bytes of time end each key", key.len()))),
     }
 }
 
@@ -84,13 +80,7 @@ pub fn split_local(kind: StoreKind, local: &[u8]) -> Result<(Option<Timestamp>, 
     match kind {
         StoreKind::TimestampedKeyValue => match local.split_first_chunk::<8>() {
             Some((time, value)) => Ok((Some(Timestamp(i64::from_be_bytes(*time))), value)),
-            None => Err(bad(
-                kind,
-                format!(
-                    "a value of {} bytes, where 8 bytes of timestamp begin each",
-                    local.len()
-                ),
-            )),
+            None => Err(bad(kind, format!("a value of {} bytes, where 8 bytes of timestamp begin each", local.len()))),
         },
         StoreKind::KeyValue | StoreKind::Timer | StoreKind::Timers => {
             check_value(kind, local)?;
@@ -126,16 +116,10 @@ pub fn check_value(kind: StoreKind, value: &[u8]) -> Result<()> {
     if value.len() == want {
         Ok(())
     } else {
-        Err(bad(
-            kind,
-            format!("a value of {} bytes, where each has {want}", value.len()),
-        ))
+        Err(bad(kind, format!("a value of {} bytes, where each has {want}", value.len())))
     }
 }
 
 fn bad(kind: StoreKind, what: String) -> Error {
-    Error::new(
-        ErrorKind::State,
-        format!("not a row of a store of kind `{}`: {what}", kind.name()),
-    )
+    Error::new(ErrorKind::State, format!("not a row of a store of kind `{}`: {what}", kind.name()))
 }

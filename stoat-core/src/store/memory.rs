@@ -45,10 +45,7 @@ impl MemoryStoreSet {
 impl StoreSet for MemoryStoreSet {
     fn open(&mut self, name: &str, kind: StoreKind) -> Result<Arc<dyn ByteStore>> {
         // The same store for the same name: so an older engine's handle meets the newer one's generation.
-        let store = self
-            .stores
-            .entry(name.to_owned())
-            .or_insert_with(|| Arc::new(MemoryStore::new(kind)));
+        let store = self.stores.entry(name.to_owned()).or_insert_with(|| Arc::new(MemoryStore::new(kind)));
         check_kind(name, store.kind, kind)?;
         Ok(Arc::clone(store) as _)
     }
@@ -101,10 +98,7 @@ impl State {
         {
             return; // `BTreeMap::range` panics on such bounds.
         }
-        let bounds = (
-            from.map_or(Bound::Unbounded, Bound::Included),
-            to.map_or(Bound::Unbounded, Bound::Excluded),
-        );
+        let bounds = (from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded));
         for (key, value) in self.rows.range::<[u8], _>(bounds) {
             if !visit(key, value) {
                 return;
@@ -126,11 +120,7 @@ pub struct MemoryStore {
 impl MemoryStore {
     /// Makes an empty store.
     pub fn new(kind: StoreKind) -> Self {
-        Self {
-            kind,
-            newest: Mutex::default(),
-            state: RwLock::default(),
-        }
+        Self { kind, newest: Mutex::default(), state: RwLock::default() }
     }
 
     fn snapshot(&self) -> Arc<State> {
@@ -140,13 +130,7 @@ impl MemoryStore {
 
 impl ByteStore for MemoryStore {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self
-            .state
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .rows
-            .get(key)
-            .cloned())
+        Ok(self.state.read().unwrap_or_else(PoisonError::into_inner).rows.get(key).cloned())
     }
 
     fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {

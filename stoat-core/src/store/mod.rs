@@ -13,13 +13,13 @@ pub mod rocks;
 #[cfg(any(test, feature = "testing"))]
 pub mod twin;
 
-#[cfg(test)]
-mod tests;
 pub(crate) mod current;
 mod key_value;
 pub(crate) mod keyed;
 pub(crate) mod merge;
 pub(crate) mod overlay;
+#[cfg(test)]
+mod tests;
 
 pub use key_value::KeyValueStore;
 pub use keyed::Keyed;

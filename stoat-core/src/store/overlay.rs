@@ -4,6 +4,7 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use crate::error::Result;
+use crate::hash::lane_hash;
 use crate::operator::Weight;
 use crate::store::Row;
 use crate::time::Timestamp;
@@ -17,24 +18,23 @@ pub(crate) struct Slot(u32);
 
 #[derive(Debug)]
 struct Entry<V> {
-    hash: u64,
     key: KeyBytes,
     /// `None`: there is no value, or it was deleted.
     value: Option<V>,
     /// Of the last write.
     timestamp: Timestamp,
-    weight: usize,
+    weight: u32,
     dirty: bool,
     frozen: bool,
     /// Read since the clock hand came by.
     used: bool,
 }
 
-/// Entries by key, found with a hash that the caller has already.
+/// Entries by key, found with the key's lane hash, which callers have already.
 #[derive(Debug)]
 pub(crate) struct Overlay<V> {
-    /// Places in `entries`.
-    table: HashTable<u32>,
+    /// The low half of the hash, so that another key's entry need not be looked at, and the place in `entries`.
+    table: HashTable<(u32, u32)>,
     /// `None` where an entry was dropped.
     entries: Vec<Option<Entry<V>>>,
     free: Vec<u32>,
@@ -69,6 +69,10 @@ impl<V> Overlay<V> {
         size_of::<Option<Entry<V>>>() + 16 + if key.len() > 24 { key.len() } else { 0 }
     }
 
+    fn weigh(key: &[u8], encoded: usize) -> u32 {
+        u32::try_from(Self::overhead(key) + encoded).unwrap_or(u32::MAX)
+    }
+
     fn entry(&self, slot: Slot) -> &Entry<V> {
         self.entries[slot.0 as usize].as_ref().expect(LIVE)
     }
@@ -80,10 +84,8 @@ impl<V> Overlay<V> {
     /// Finds a key.
     pub(crate) fn find(&mut self, hash: u64, key: &[u8]) -> Option<Slot> {
         let entries = &mut self.entries;
-        let at = *self.table.find(hash, |&i| {
-            entries[i as usize]
-                .as_ref()
-                .is_some_and(|e| e.hash == hash && e.key.as_slice() == key)
+        let &(_, at) = self.table.find(hash, |&(half, i)| {
+            half == hash as u32 && entries[i as usize].as_ref().is_some_and(|e| e.key.as_slice() == key)
         })?;
         if let Some(e) = entries[at as usize].as_mut() {
             e.used = true;
@@ -100,9 +102,9 @@ impl<V> Overlay<V> {
         timestamp: Timestamp,
         encoded: usize,
     ) -> Slot {
-        let weight = Self::overhead(key) + encoded;
+        debug_assert_eq!(hash, lane_hash(key), "the table finds keys by their lane hash");
+        let weight = Self::weigh(key, encoded);
         let entry = Some(Entry {
-            hash,
             key: KeyBytes::from_slice(key),
             value,
             timestamp,
@@ -111,7 +113,7 @@ impl<V> Overlay<V> {
             frozen: false,
             used: true,
         });
-        self.weight.total += weight;
+        self.weight.total += weight as usize;
         let at = if let Some(at) = self.free.pop() {
             self.entries[at as usize] = entry;
             at
@@ -120,8 +122,9 @@ impl<V> Overlay<V> {
             u32::try_from(self.entries.len() - 1).expect("a lane's cache stays far below 4 billion entries")
         };
         let entries = &self.entries;
-        self.table
-            .insert_unique(hash, at, |&i| entries[i as usize].as_ref().map_or(0, |e| e.hash));
+        self.table.insert_unique(hash, (hash as u32, at), |&(_, i)| {
+            entries[i as usize].as_ref().map_or(0, |e| lane_hash(&e.key))
+        });
         Slot(at)
     }
 
@@ -141,7 +144,7 @@ impl<V> Overlay<V> {
         e.timestamp = timestamp;
         if !e.dirty {
             if !e.frozen {
-                self.weight.uncommitted += e.weight;
+                self.weight.uncommitted += e.weight as usize;
             }
             e.dirty = true;
             self.dirty.push(slot.0);
@@ -162,26 +165,21 @@ impl<V> Overlay<V> {
                 None => None,
                 Some(v) => {
                     // The value's last length is the best guess for this one.
-                    let mut out = Vec::with_capacity(e.weight - Self::overhead(&e.key));
+                    let mut out = Vec::with_capacity(e.weight as usize - Self::overhead(&e.key));
                     encode(&e.key, v, &mut out)?;
                     Some(out)
                 }
             };
-            let weight = Self::overhead(&e.key) + value.as_ref().map_or(0, Vec::len);
-            self.weight.total = self.weight.total - e.weight + weight;
-            self.weight.uncommitted = self.weight.uncommitted - e.weight + weight;
+            let weight = Self::weigh(&e.key, value.as_ref().map_or(0, Vec::len));
+            self.weight.total = self.weight.total - e.weight as usize + weight as usize;
+            self.weight.uncommitted = self.weight.uncommitted - e.weight as usize + weight as usize;
             e.weight = weight;
             e.dirty = false;
             if !e.frozen {
                 e.frozen = true;
                 self.frozen.push(at);
             }
-            rows.push(Row {
-                key: e.key.to_vec(),
-                lane_key: e.key.len(),
-                value,
-                timestamp: e.timestamp,
-            });
+            rows.push(Row { key: e.key.to_vec(), lane_key: e.key.len(), value, timestamp: e.timestamp });
         }
         self.dirty.clear();
         Ok(())
@@ -194,7 +192,7 @@ impl<V> Overlay<V> {
             e.frozen = false;
             if !e.dirty {
                 let (weight, gone) = (e.weight, e.value.is_none());
-                self.weight.uncommitted -= weight;
+                self.weight.uncommitted -= weight as usize;
                 if gone {
                     self.remove(at);
                 }
@@ -204,9 +202,9 @@ impl<V> Overlay<V> {
 
     fn remove(&mut self, at: u32) {
         let e = self.entries[at as usize].take().expect(LIVE);
-        self.weight.total -= e.weight;
+        self.weight.total -= e.weight as usize;
         self.free.push(at);
-        if let Ok(found) = self.table.find_entry(e.hash, |&i| i == at) {
+        if let Ok(found) = self.table.find_entry(lane_hash(&e.key), |&(_, i)| i == at) {
             found.remove();
         }
     }

@@ -59,15 +59,9 @@ impl FoundChangelog {
     /// default of 24 h.
     pub fn new(topic: &TopicInfo, bounds: BTreeMap<i32, Bounds>) -> Self {
         let compacted = topic.setting("cleanup.policy").is_none_or(|p| p.contains("compact"));
-        let told = topic
-            .setting("delete.retention.ms")
-            .and_then(|ms| ms.trim().parse().ok());
+        let told = topic.setting("delete.retention.ms").and_then(|ms| ms.trim().parse().ok());
         let delete_retention = compacted.then(|| told.map_or(DELETE_RETENTION, Duration::from_millis));
-        Self {
-            topic_id: topic.id.clone(),
-            bounds,
-            delete_retention,
-        }
+        Self { topic_id: topic.id.clone(), bounds, delete_retention }
     }
 }
 
@@ -164,30 +158,16 @@ impl fmt::Display for RebuildReason {
             Self::Empty => f.write_str("there is no local state"),
             Self::New => f.write_str("the store is new"),
             Self::OtherTopic { stamped, found } => {
-                write!(
-                    f,
-                    "local state is of topic id `{stamped}`, the changelog's is `{found}`"
-                )
+                write!(f, "local state is of topic id `{stamped}`, the changelog's is `{found}`")
             }
-            Self::OutOfLog {
-                partition,
-                offset,
-                bounds: Some(Bounds { start, end }),
-            } => {
+            Self::OutOfLog { partition, offset, bounds: Some(Bounds { start, end }) } => {
                 write!(
                     f,
                     "partition {partition}: local state is at offset {offset}, the log goes from {start} to {end}"
                 )
             }
-            Self::OutOfLog {
-                partition,
-                offset,
-                bounds: None,
-            } => {
-                write!(
-                    f,
-                    "partition {partition}: local state is at offset {offset}, the topic has no such partition"
-                )
+            Self::OutOfLog { partition, offset, bounds: None } => {
+                write!(f, "partition {partition}: local state is at offset {offset}, the topic has no such partition")
             }
             Self::TooOld { age, limit } => write!(
                 f,
@@ -196,11 +176,7 @@ impl fmt::Display for RebuildReason {
                 limit.as_secs()
             ),
             Self::ClockWentBack { by } => {
-                write!(
-                    f,
-                    "local state was written {} s in the future: the clock went backwards",
-                    by.as_secs()
-                )
+                write!(f, "local state was written {} s in the future: the clock went backwards", by.as_secs())
             }
         }
     }
@@ -218,23 +194,13 @@ impl fmt::Display for RefuseReason {
                     "changelog `{topic}` was made anew: its id is `{found}`, the application's state is in `{recorded}`"
                 )?;
             }
-            Self::Short {
-                topic,
-                partition,
-                recorded,
-                found: Some(end),
-            } => {
+            Self::Short { topic, partition, recorded, found: Some(end) } => {
                 write!(
                     f,
                     "changelog `{topic}-{partition}` ends at offset {end}, but the application committed up to {recorded}"
                 )?;
             }
-            Self::Short {
-                topic,
-                partition,
-                recorded,
-                found: None,
-            } => {
+            Self::Short { topic, partition, recorded, found: None } => {
                 write!(
                     f,
                     "changelog `{topic}-{partition}` is gone, but the application committed up to offset {recorded} of it"
@@ -262,24 +228,16 @@ pub fn decide(stamp: Option<&Stamp>, changelog: &ChangelogFacts, now: Timestamp,
         return RestoreDecision::Refuse { reason };
     }
     let (Some(found), Some(_)) = (&changelog.found, &changelog.recorded) else {
-        return RestoreDecision::Rebuild {
-            reason: RebuildReason::New,
-        };
+        return RestoreDecision::Rebuild { reason: RebuildReason::New };
     };
     let Some(stamp) = stamp else {
-        return RestoreDecision::Rebuild {
-            reason: RebuildReason::Empty,
-        };
+        return RestoreDecision::Rebuild { reason: RebuildReason::Empty };
     };
     match uselessness(stamp, found, now, margin) {
         Some(reason) => RestoreDecision::Rebuild { reason },
         None => RestoreDecision::Tail {
             // A partition that the stamp does not name has given the store no row yet.
-            from: found
-                .bounds
-                .iter()
-                .map(|(&p, b)| (p, stamp.offsets.get(&p).copied().unwrap_or(b.start)))
-                .collect(),
+            from: found.bounds.iter().map(|(&p, b)| (p, stamp.offsets.get(&p).copied().unwrap_or(b.start))).collect(),
         },
     }
 }
@@ -298,38 +256,24 @@ fn refusal(changelog: &ChangelogFacts) -> Option<RefuseReason> {
     recorded.ends.iter().find_map(|(&partition, &end)| {
         let found = found.bounds.get(&partition).map(|b| b.end);
         let short = found.is_none_or(|found| found < end);
-        short.then(|| RefuseReason::Short {
-            topic: Arc::clone(&topic),
-            partition,
-            recorded: end,
-            found,
-        })
+        short.then(|| RefuseReason::Short { topic: Arc::clone(&topic), partition, recorded: end, found })
     })
 }
 
 fn uselessness(stamp: &Stamp, found: &FoundChangelog, now: Timestamp, margin: Duration) -> Option<RebuildReason> {
     if stamp.topic_id != found.topic_id {
-        return Some(RebuildReason::OtherTopic {
-            stamped: stamp.topic_id.clone(),
-            found: found.topic_id.clone(),
-        });
+        return Some(RebuildReason::OtherTopic { stamped: stamp.topic_id.clone(), found: found.topic_id.clone() });
     }
     let outside = stamp.offsets.iter().find_map(|(&partition, &offset)| {
         let bounds = found.bounds.get(&partition).copied();
         let inside = bounds.is_some_and(|b| (b.start..=b.end).contains(&offset));
-        (!inside).then_some(RebuildReason::OutOfLog {
-            partition,
-            offset,
-            bounds,
-        })
+        (!inside).then_some(RebuildReason::OutOfLog { partition, offset, bounds })
     });
     if outside.is_some() {
         return outside;
     }
     if stamp.time > now + margin {
-        return Some(RebuildReason::ClockWentBack {
-            by: stamp.time.since(now),
-        });
+        return Some(RebuildReason::ClockWentBack { by: stamp.time.since(now) });
     }
     let limit = found.delete_retention?.saturating_sub(margin);
     let age = now.since(stamp.time);
@@ -360,10 +304,7 @@ pub fn rows(
 ) -> Result<Vec<Row>> {
     let mut rows = Vec::with_capacity(records.len());
     for record in records.iter() {
-        let at = |e: Error| {
-            e.into_kind(ErrorKind::Topic)
-                .at(format!("changelog {partition}@{}", record.offset))
-        };
+        let at = |e: Error| e.into_kind(ErrorKind::Topic).at(format!("changelog {partition}@{}", record.offset));
         let key = record.key.ok_or_else(|| {
             at(Error::new(
                 ErrorKind::Topic,
@@ -387,12 +328,7 @@ pub fn rows(
             }
         }
         let (key, value) = (key.to_vec(), record.value.map(<[u8]>::to_vec));
-        rows.push(Row {
-            key,
-            lane_key,
-            value,
-            timestamp: record.timestamp,
-        });
+        rows.push(Row { key, lane_key, value, timestamp: record.timestamp });
     }
     Ok(rows)
 }
@@ -475,12 +411,7 @@ impl Replay {
         let at_end = kept.map_or(now, |s| s.time.min(now));
         let partitions = found.bounds.iter().map(|(&p, b)| {
             let position = kept.and_then(|s| s.offsets.get(&p).copied()).unwrap_or(b.start);
-            let mut progress = Progress {
-                position,
-                at_end,
-                known_end: (b.end, now),
-                caught_up: false,
-            };
+            let mut progress = Progress { position, at_end, known_end: (b.end, now), caught_up: false };
             progress.reach(position);
             (p, progress)
         });
@@ -522,10 +453,7 @@ impl Replay {
         let Some(progress) = self.partitions.get_mut(&partition.partition).filter(|_| known) else {
             return Err(Error::new(
                 ErrorKind::Internal,
-                format!(
-                    "{partition} was fetched for a store whose changelog is `{}`",
-                    self.topic
-                ),
+                format!("{partition} was fetched for a store whose changelog is `{}`", self.topic),
             ));
         };
         let rows = rows(self.kind, partition, self.placement, &fetched.batch)?;
@@ -547,10 +475,7 @@ impl Replay {
     /// Records that the store holds the state of `epoch`: a batch without rows, with the offsets of all partitions.
     pub fn finish(&mut self, epoch: Epoch) -> Batch {
         self.epoch = epoch;
-        Batch {
-            rows: Vec::new(),
-            stamp: self.stamp(),
-        }
+        Batch { rows: Vec::new(), stamp: self.stamp() }
     }
 
     fn stamp(&self) -> Stamp {
@@ -559,11 +484,7 @@ impl Replay {
             // The store is as old as its oldest partition.
             time: self.partitions.values().map(|p| p.at_end).min().unwrap_or_default(),
             topic_id: self.topic_id.clone(),
-            offsets: self
-                .partitions
-                .iter()
-                .map(|(&p, progress)| (p, progress.position))
-                .collect(),
+            offsets: self.partitions.iter().map(|(&p, progress)| (p, progress.position)).collect(),
         }
     }
 }

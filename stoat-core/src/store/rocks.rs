@@ -121,16 +121,9 @@ impl RocksStoreSet {
 
         let path = directory.rocksdb();
         let fail = |e: rocksdb::Error| failure(directory.path(), "opened", e.as_ref());
-        let families = if path.join("CURRENT").exists() {
-            Db::list_cf(&options, &path).map_err(fail)?
-        } else {
-            Vec::new()
-        };
-        let stores = families
-            .iter()
-            .filter_map(|f| f.strip_prefix(FAMILY))
-            .map(|n| (n.to_owned(), None))
-            .collect();
+        let families =
+            if path.join("CURRENT").exists() { Db::list_cf(&options, &path).map_err(fail)? } else { Vec::new() };
+        let stores = families.iter().filter_map(|f| f.strip_prefix(FAMILY)).map(|n| (n.to_owned(), None)).collect();
         let descriptors = families.iter().map(|f| ColumnFamilyDescriptor::new(f, family.clone()));
         let db = Db::open_cf_descriptors(&options, &path, descriptors).map_err(fail)?;
 
@@ -138,16 +131,7 @@ impl RocksStoreSet {
         write.disable_wal(true);
         let read = ReadOptions::default();
         Ok(Self {
-            shared: Arc::new(Shared {
-                db,
-                family,
-                cache,
-                memtables,
-                memtables_limit: limit,
-                read,
-                write,
-                directory,
-            }),
+            shared: Arc::new(Shared { db, family, cache, memtables, memtables_limit: limit, read, write, directory }),
             stores,
         })
     }
@@ -174,10 +158,7 @@ impl RocksStoreSet {
     /// When the directory cannot be written.
     pub fn drop_store(&mut self, name: &str) -> Result<()> {
         if self.stores.contains_key(name) {
-            self.shared
-                .db
-                .drop_cf(&family_name(name))
-                .map_err(|e| self.shared.failure("written", &e))?;
+            self.shared.db.drop_cf(&family_name(name)).map_err(|e| self.shared.failure("written", &e))?;
             self.stores.remove(name);
         }
         Ok(())
@@ -192,10 +173,7 @@ impl StoreSet for RocksStoreSet {
             return Ok(Arc::clone(store) as _);
         }
         if name.is_empty() || name.contains('\0') {
-            return Err(Error::new(
-                ErrorKind::State,
-                format!("`{}` cannot be a store's name", name.escape_debug()),
-            ));
+            return Err(Error::new(ErrorKind::State, format!("`{}` cannot be a store's name", name.escape_debug())));
         }
         let family = family_name(name);
         if !self.stores.contains_key(name) {
@@ -244,12 +222,10 @@ impl RocksStore {
     }
 
     fn family(&self) -> Result<Arc<BoundColumnFamily<'_>>> {
-        self.shared.db.cf_handle(&self.family).ok_or_else(|| {
-            self.at(Error::new(
-                ErrorKind::State,
-                "the store was dropped; nothing may use it any more",
-            ))
-        })
+        self.shared
+            .db
+            .cf_handle(&self.family)
+            .ok_or_else(|| self.at(Error::new(ErrorKind::State, "the store was dropped; nothing may use it any more")))
     }
 
     fn at(&self, e: Error) -> Error {
@@ -261,10 +237,7 @@ impl RocksStore {
     }
 
     fn read_row(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let value = self
-            .shared
-            .db
-            .get_pinned_cf_opt(&self.family()?, key, &self.shared.read);
+        let value = self.shared.db.get_pinned_cf_opt(&self.family()?, key, &self.shared.read);
         Ok(value.map_err(|e| self.failure("read", &e))?.map(|v| v.to_vec()))
     }
 
@@ -285,10 +258,7 @@ impl RocksStore {
     }
 
     fn damaged(&self, how: &str) -> Error {
-        self.at(Error::new(
-            ErrorKind::State,
-            damaged_text(self.shared.directory.path(), how),
-        ))
+        self.at(Error::new(ErrorKind::State, damaged_text(self.shared.directory.path(), how)))
     }
 
     /// Compares the recorded kind; records it where the store is new.
@@ -319,10 +289,7 @@ impl RocksStore {
             return Err(self.damaged("it has rows but no kind"));
         }
         let row = closed_row(*KIND_MAGIC, self.kind.name().as_bytes());
-        let written = self
-            .shared
-            .db
-            .put_cf_opt(&self.family()?, KIND_KEY, row, &self.shared.write);
+        let written = self.shared.db.put_cf_opt(&self.family()?, KIND_KEY, row, &self.shared.write);
         written.map_err(|e| self.failure("written", &e))
     }
 
@@ -331,9 +298,7 @@ impl RocksStore {
             return Ok(None);
         };
         let json = self.open_row("stamp", *STAMP_MAGIC, &row)?;
-        serde_json::from_slice(json)
-            .map(Some)
-            .map_err(|e| self.damaged(&format!("its stamp cannot be read: {e}")))
+        serde_json::from_slice(json).map(Some).map_err(|e| self.damaged(&format!("its stamp cannot be read: {e}")))
     }
 }
 
@@ -380,17 +345,11 @@ impl ByteStore for RocksStore {
             }
         }
         rows.put_cf(&family, STAMP_KEY, stamp_row(&stamp));
-        self.shared
-            .db
-            .write_opt(rows, &self.shared.write)
-            .map_err(|e| self.failure("written", &e))?;
+        self.shared.db.write_opt(rows, &self.shared.write).map_err(|e| self.failure("written", &e))?;
         writer.stamp = Some(stamp);
         if self.shared.memtables.get_usage() > self.shared.memtables_limit {
             // Frees at least what this batch took, so the limit holds, one batch aside, whatever the other stores do.
-            self.shared
-                .db
-                .flush_cf(&family)
-                .map_err(|e| self.failure("written", &e))?;
+            self.shared.db.flush_cf(&family).map_err(|e| self.failure("written", &e))?;
         }
         Ok(())
     }
@@ -405,10 +364,7 @@ impl ByteStore for RocksStore {
     }
 
     fn flush(&self) -> Result<()> {
-        self.shared
-            .db
-            .flush_cf(&self.family()?)
-            .map_err(|e| self.failure("written", &e))
+        self.shared.db.flush_cf(&self.family()?).map_err(|e| self.failure("written", &e))
     }
 
     fn clear(&self) -> Result<()> {

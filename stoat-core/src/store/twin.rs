@@ -61,10 +61,7 @@ impl TwinDisk {
 
     /// Opens the directory, as a process does at its start.
     pub fn open_set(&self) -> TwinStoreSet {
-        TwinStoreSet {
-            disk: self.clone(),
-            life: self.lock().life,
-        }
+        TwinStoreSet { disk: self.clone(), life: self.lock().life }
     }
 
     /// Ends the process that has the directory open; each store forgets all that was applied since its last flush.
@@ -137,11 +134,7 @@ impl StoreSet for TwinStoreSet {
             unflushed: Vec::new(),
         });
         check_kind(name, store.kind, kind)?;
-        Ok(Arc::new(TwinStore {
-            disk: self.disk.clone(),
-            life: self.life,
-            name: name.to_owned(),
-        }))
+        Ok(Arc::new(TwinStore { disk: self.disk.clone(), life: self.life, name: name.to_owned() }))
     }
 
     fn names(&self) -> Result<Vec<String>> {
@@ -202,10 +195,7 @@ impl ByteStore for TwinStore {
             store.newest = generation;
             Arc::make_mut(&mut store.now).apply(store.kind, batch);
             let rows: Vec<Row> = batch.rows.clone();
-            store.unflushed.push(Change::Batch(Batch {
-                rows,
-                stamp: batch.stamp.clone(),
-            }));
+            store.unflushed.push(Change::Batch(Batch { rows, stamp: batch.stamp.clone() }));
         })
     }
 

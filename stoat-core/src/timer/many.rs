@@ -54,11 +54,7 @@ impl<K: Key, C, S> Timers<K, C, S> {
 
     fn change(&mut self, key: &KeyBytes, time: Timestamp, there: bool, at: Timestamp) {
         let due = &mut self.pending.due;
-        let changed = if there {
-            due.insert((time, key.clone()))
-        } else {
-            due.remove(&(time, key.clone()))
-        };
+        let changed = if there { due.insert((time, key.clone())) } else { due.remove(&(time, key.clone())) };
         if changed {
             self.write_row(there, at);
         }
@@ -110,8 +106,7 @@ impl<K: Key, C: Encode<K>, S> Timers<K, C, S> {
         if bytes.as_slice() == self.pending.current.key.as_slice() && self.pending.current.keyed().is_ok() {
             return self.write(at, there);
         }
-        self.pending
-            .write_foreign(bytes, there.then_some(at), (!there).then_some(at));
+        self.pending.write_foreign(bytes, there.then_some(at), (!there).then_some(at));
         Ok(())
     }
 }
@@ -207,11 +202,7 @@ impl<K: Key, C: Codec, S: Reach> StateField for Timers<K, C, S> {
     }
 
     fn make(seed: FieldSeed) -> Self {
-        Self {
-            pending: Pending::new(seed, S::FOREIGN),
-            row: KeyBytes::new(),
-            types: PhantomData,
-        }
+        Self { pending: Pending::new(seed, S::FOREIGN), row: KeyBytes::new(), types: PhantomData }
     }
 
     #[inline]

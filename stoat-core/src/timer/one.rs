@@ -28,11 +28,7 @@ pub(super) fn decode_time(current: &Current, bytes: &[u8]) -> Result<Timestamp> 
     let bytes = bytes.try_into().map_err(|_| {
         Error::new(
             ErrorKind::State,
-            format!(
-                "timer {}: {} bytes where a time has 8; rebuild the state directory",
-                current.place(),
-                bytes.len()
-            ),
+            format!("timer {}: {} bytes where a time has 8; rebuild the state directory", current.place(), bytes.len()),
         )
     })?;
     Ok(Timestamp::from_millis(i64::from_be_bytes(bytes)))
@@ -123,12 +119,8 @@ impl<K: Key, C: Encode<K>, S> Timer<K, C, S> {
 
 pub(super) fn encode_key<K, C: Encode<K>>(current: &Current, key: &K) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    C::encode(key, &mut bytes).map_err(|e| {
-        Error::new(
-            ErrorKind::Codec,
-            format!("key of timer {} ({}): {e}", current.place(), C::NAME),
-        )
-    })?;
+    C::encode(key, &mut bytes)
+        .map_err(|e| Error::new(ErrorKind::Codec, format!("key of timer {} ({}): {e}", current.place(), C::NAME)))?;
     Ok(bytes)
 }
 
@@ -215,10 +207,7 @@ impl<K: Key, C: Codec, S: Reach> StateField for Timer<K, C, S> {
     }
 
     fn make(seed: FieldSeed) -> Self {
-        Self {
-            pending: Pending::new(seed, S::FOREIGN),
-            types: PhantomData,
-        }
+        Self { pending: Pending::new(seed, S::FOREIGN), types: PhantomData }
     }
 
     #[inline]

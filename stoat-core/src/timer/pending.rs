@@ -65,10 +65,7 @@ impl<V> Pending<V> {
     pub(super) fn enter(&mut self, at: &Entered<'_>) {
         self.current.enter(at);
         if self.own.is_some() {
-            self.tag = Tag {
-                number: at.number,
-                path: at.path.clone(),
-            };
+            self.tag = Tag { number: at.number, path: at.path.clone() };
             self.index = 0;
         }
     }

@@ -20,10 +20,7 @@ type One = Timer<String, Utf8, Foreign>;
 type Many = Timers<String>;
 
 fn seed<F: StateField>(bytes: Arc<dyn ByteStore>) -> FieldSeed {
-    let options = FieldOptions {
-        name: None,
-        clock: TimeDomain::Event,
-    };
+    let options = FieldOptions { name: None, clock: TimeDomain::Event };
     FieldSeed {
         decl: FieldDecl::of::<F>("idle", options),
         owner: "P".into(),
@@ -37,22 +34,14 @@ fn seed<F: StateField>(bytes: Arc<dyn ByteStore>) -> FieldSeed {
 
 fn at<F: StateField, R>(field: &mut F, number: u64, key: &str, call: impl FnOnce(&mut F) -> R) -> R {
     let key = current(key.as_bytes(), true);
-    field.enter(&Entered {
-        key: &key,
-        timestamp: Timestamp(1000 + number as i64),
-        number,
-        path: &Path::default(),
-    });
+    field.enter(&Entered { key: &key, timestamp: Timestamp(1000 + number as i64), number, path: &Path::default() });
     let result = call(field);
     field.leave(0).unwrap();
     result
 }
 
 fn pending(field: &impl PendingTimers) -> Vec<(i64, String)> {
-    (0..)
-        .map_while(|n| field.nth(n))
-        .map(|(t, k)| (t.0, String::from_utf8(k).unwrap()))
-        .collect()
+    (0..).map_while(|n| field.nth(n)).map(|(t, k)| (t.0, String::from_utf8(k).unwrap())).collect()
 }
 
 fn frozen(field: &mut impl Field) -> Vec<Row> {
@@ -90,10 +79,7 @@ fn a_later_set_replaces_the_earlier_one() {
     let row = |r: &Row| (r.key.clone(), r.lane_key, r.value.clone(), r.timestamp.0);
     assert_eq!(
         rows.iter().map(row).collect::<Vec<_>>(),
-        [
-            (b"a".to_vec(), 1, Some(50_i64.to_be_bytes().to_vec()), 1002),
-            (b"b".to_vec(), 1, None, 1004)
-        ]
+        [(b"a".to_vec(), 1, Some(50_i64.to_be_bytes().to_vec()), 1002), (b"b".to_vec(), 1, None, 1004)]
     );
 }
 
@@ -133,10 +119,7 @@ fn outside_a_handler_each_method_is_an_error_that_names_the_field() {
         many.cancel(Timestamp(1)).unwrap_err(),
     ] {
         assert_eq!(e.kind(), ErrorKind::Lane);
-        assert!(
-            e.to_string().contains("field `idle` of `P` was used outside a handler"),
-            "{e}"
-        );
+        assert!(e.to_string().contains("field `idle` of `P` was used outside a handler"), "{e}");
     }
 }
 
@@ -151,10 +134,8 @@ fn i15_a_foreign_write_waits_for_the_end_of_the_epoch_and_the_own_key_does_not()
     assert_eq!(pending(&timer), [(10, "a".into())]);
     let writes = timer.take_foreign();
     assert!(timer.take_foreign().is_empty(), "each write is taken once");
-    let text: Vec<_> = writes
-        .iter()
-        .map(|w| (String::from_utf8(w.key.clone()).unwrap(), w.time, w.tag.number))
-        .collect();
+    let text: Vec<_> =
+        writes.iter().map(|w| (String::from_utf8(w.key.clone()).unwrap(), w.time, w.tag.number)).collect();
     assert_eq!(text, [("b".into(), Some(Timestamp(20)), 7), ("c".into(), None, 7)]);
     assert!(writes.is_sorted_by(|a, b| (&a.tag, a.index) < (&b.tag, b.index)));
     for w in &writes {
@@ -185,11 +166,7 @@ fn i15_a_firing_is_not_a_write() {
     frozen(&mut timer);
     assert_eq!(timer.take_first(), Some((Timestamp(10), b"a".to_vec())));
     timer.apply_foreign(&foreign(1, "a", Some(10)));
-    assert_eq!(
-        pending(&timer),
-        [(10, "a".into())],
-        "set from elsewhere, it is pending again"
-    );
+    assert_eq!(pending(&timer), [(10, "a".into())], "set from elsewhere, it is pending again");
 }
 
 processor!(Session, (String, String) => Keep(String, String), { idle: Timer<String>, alarm: Timers<String> = Wall });
@@ -223,10 +200,7 @@ fn sessions() -> crate::topology::graph::Graph {
 }
 
 fn shown(lane: &mut OneLane) -> Vec<String> {
-    lane.outputs()
-        .into_iter()
-        .map(|(_, k, v, t)| format!("{k}: {v} @{t}"))
-        .collect()
+    lane.outputs().into_iter().map(|(_, k, v, t)| format!("{k}: {v} @{t}")).collect()
 }
 
 #[test]
@@ -278,16 +252,9 @@ fn i11_pending_timers_of_the_committed_epoch_are_there_after_a_restart() {
     let mut next = OneLane::with_stores(sessions(), lane.stores.clone());
     next.advance(1000).unwrap();
     next.tick(1000).unwrap();
-    assert_eq!(
-        shown(&mut next),
-        ["a: idle 11 @11", "b: idle 12 @12", "a: alarm 700 @700"]
-    );
+    assert_eq!(shown(&mut next), ["a: idle 11 @11", "b: idle 12 @12", "a: alarm 700 @700"]);
     let rows = next.freeze();
-    assert_eq!(
-        rows["idle"].iter().filter(|r| r.value.is_none()).count(),
-        2,
-        "what fired is deleted"
-    );
+    assert_eq!(rows["idle"].iter().filter(|r| r.value.is_none()).count(), 2, "what fired is deleted");
 }
 
 #[test]

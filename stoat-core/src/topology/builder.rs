@@ -137,10 +137,7 @@ pub(crate) struct DraftNode {
 
 impl std::fmt::Debug for DraftNode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DraftNode")
-            .field("name", &self.name)
-            .field("kind", &self.kind)
-            .finish_non_exhaustive()
+        f.debug_struct("DraftNode").field("name", &self.name).field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 
@@ -192,10 +189,7 @@ impl Draft {
     }
 
     fn new_sub(&mut self, fed: bool) -> usize {
-        self.subs.push(DraftSub {
-            root: self.subs.len(),
-            fed,
-        });
+        self.subs.push(DraftSub { root: self.subs.len(), fed });
         self.subs.len() - 1
     }
 
@@ -230,11 +224,7 @@ impl Draft {
     /// The sub-topology of what a node feeds: a hand-over's is the receiving one, which the node behind it begins.
     fn sub_behind(&mut self, node: NodeId) -> usize {
         let n = &self.nodes[node.0 as usize];
-        if n.kind == NodeKind::HandOver {
-            self.new_sub(true)
-        } else {
-            self.root(n.sub)
-        }
+        if n.kind == NodeKind::HandOver { self.new_sub(true) } else { self.root(n.sub) }
     }
 
     /// Adds a node that takes several inputs. Inputs of different sub-topologies are handed over into a new one, unless all
@@ -242,11 +232,8 @@ impl Draft {
     pub(crate) fn add_meeting(&mut self, new: NewNode, hand_over: impl Fn() -> Factory) -> NodeId {
         let handed = |d: &Self, p: &Outlet| d.nodes[p.node.0 as usize].kind == NodeKind::HandOver;
         if !new.parents.iter().any(|p| handed(self, p)) {
-            let subs: BTreeSet<usize> = new
-                .parents
-                .iter()
-                .map(|p| self.root(self.nodes[p.node.0 as usize].sub))
-                .collect();
+            let subs: BTreeSet<usize> =
+                new.parents.iter().map(|p| self.root(self.nodes[p.node.0 as usize].sub)).collect();
             let first = *subs.first().expect("a node that takes several inputs has some");
             if subs.len() == 1 {
                 return self.add_in(first, new);
@@ -490,12 +477,7 @@ fn check_name(name: &str, problems: &mut Vec<String>) {
 impl Topology {
     /// Begins a topology.
     pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            draft: Rc::new(RefCell::new(Draft {
-                name: name.into(),
-                ..Draft::default()
-            })),
-        }
+        Self { draft: Rc::new(RefCell::new(Draft { name: name.into(), ..Draft::default() })) }
     }
 
     /// Reads a topic.
@@ -540,19 +522,9 @@ impl Topology {
             );
         }
         let stages = draft.stages();
-        let sub_of: Vec<SubTopologyId> = draft
-            .nodes
-            .iter()
-            .map(|n| SubTopologyId(stages[&draft.root(n.sub)]))
-            .collect();
-        let stores = draft
-            .stores
-            .into_iter()
-            .map(|s| StoreDecl {
-                sub: sub_of[s.owner.0 as usize],
-                ..s
-            })
-            .collect();
+        let sub_of: Vec<SubTopologyId> =
+            draft.nodes.iter().map(|n| SubTopologyId(stages[&draft.root(n.sub)])).collect();
+        let stores = draft.stores.into_iter().map(|s| StoreDecl { sub: sub_of[s.owner.0 as usize], ..s }).collect();
         let nodes = draft
             .nodes
             .into_iter()

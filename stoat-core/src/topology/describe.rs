@@ -14,10 +14,7 @@ impl Graph {
     }
 
     fn store_names(&self, node: &Node) -> Vec<&str> {
-        node.stores
-            .iter()
-            .map(|s| self.stores[s.0 as usize].name.as_str())
-            .collect()
+        node.stores.iter().map(|s| self.stores[s.0 as usize].name.as_str()).collect()
     }
 
     fn in_sub(&self, sub: u32) -> impl Iterator<Item = &Node> {
@@ -52,12 +49,7 @@ impl Graph {
                     | NodeKind::Processor
                     | NodeKind::Aggregate
                     | NodeKind::ForEach => {
-                        writeln!(
-                            out,
-                            "    Processor: {} (stores: [{}])",
-                            n.name,
-                            self.store_names(n).join(", ")
-                        )
+                        writeln!(out, "    Processor: {} (stores: [{}])", n.name, self.store_names(n).join(", "))
                     }
                 };
                 if !n.children.is_empty() {

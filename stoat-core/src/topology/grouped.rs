@@ -29,24 +29,12 @@ impl<K, V, C, VC> std::fmt::Debug for Grouped<K, V, C, VC> {
 impl<K, V, C, VC> Grouped<K, V, C, VC> {
     pub(crate) fn new(draft: Shared, at: Outlet, key_codec: String) -> Self {
         let label = draft.borrow().label(at.node);
-        Self {
-            draft,
-            at,
-            label,
-            key_codec,
-            types: PhantomData,
-        }
+        Self { draft, at, label, key_codec, types: PhantomData }
     }
 
     /// Names the codec that the aggregate's values are stored with; JSON when none is named.
     pub fn stored_as<D>(self) -> Grouped<K, V, C, D> {
-        Grouped {
-            draft: self.draft,
-            at: self.at,
-            label: self.label,
-            key_codec: self.key_codec,
-            types: PhantomData,
-        }
+        Grouped { draft: self.draft, at: self.at, label: self.label, key_codec: self.key_codec, types: PhantomData }
     }
 }
 

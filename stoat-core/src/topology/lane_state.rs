@@ -48,11 +48,7 @@ pub trait LaneState<K>: sealed::Sealed + 'static {
 }
 
 fn decode_current<K, C: Decode<K>>(key: &CurrentKey) -> Result<K, CodecError> {
-    if key.present {
-        C::decode(&key.bytes)
-    } else {
-        C::decode_null()
-    }
+    if key.present { C::decode(&key.bytes) } else { C::decode_null() }
 }
 
 impl<K, C: Decode<K>> LaneState<K> for Lane<C> {
@@ -101,11 +97,7 @@ fn reencode<K, C: Encode<K> + Decode<K>>(bytes: &[u8], out: &mut Vec<u8>) -> Res
 
 impl<K, C: Encode<K> + Decode<K>> SourceLane<K> for Lane<C> {
     fn lane_key() -> LaneKey {
-        if C::CANONICAL {
-            LaneKey::Raw
-        } else {
-            LaneKey::Reencoded(reencode::<K, C>)
-        }
+        if C::CANONICAL { LaneKey::Raw } else { LaneKey::Reencoded(reencode::<K, C>) }
     }
 }
 

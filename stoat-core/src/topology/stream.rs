@@ -56,28 +56,14 @@ impl<K: 'static, V: 'static, L> Stream<K, V, L> {
     }
 
     fn labelled(draft: Shared, at: Outlet, label: String) -> Self {
-        Self {
-            draft,
-            at,
-            label,
-            step: "",
-            pipe: Boxed::new(),
-            types: PhantomData,
-        }
+        Self { draft, at, label, step: "", pipe: Boxed::new(), types: PhantomData }
     }
 }
 
 impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
     /// Adds a step to the chain.
     fn step<J, W, M, Q>(self, step: &'static str, next: impl FnOnce(P) -> Q) -> Stream<J, W, M, Q> {
-        Stream {
-            draft: self.draft,
-            at: self.at,
-            label: self.label,
-            step,
-            pipe: next(self.pipe),
-            types: PhantomData,
-        }
+        Stream { draft: self.draft, at: self.at, label: self.label, step, pipe: next(self.pipe), types: PhantomData }
     }
 
     /// Makes a node of the stateless steps, if there are any: the type forgets them. (`#[topology]` does so at each `let`.)
@@ -294,14 +280,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
                 ends: false,
                 factory: Arc::new(|b| Ok(Box::new(MergeOperator::<K, V>::new(b.children[0])))),
             },
-            || {
-                Arc::new(|b| {
-                    Ok(Box::new(HandOverOperator::<K, V, ByLane>::new(
-                        ByLane,
-                        b.receiving_lanes,
-                    )))
-                })
-            },
+            || Arc::new(|b| Ok(Box::new(HandOverOperator::<K, V, ByLane>::new(ByLane, b.receiving_lanes)))),
         );
         Stream::at(a.draft, Outlet { node, branch: 0 })
     }
@@ -329,10 +308,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
             1,
             false,
             Arc::new(|b| {
-                let by = ByCodec {
-                    name: b.node.name.as_str().into(),
-                    codec: PhantomData::<fn() -> C>,
-                };
+                let by = ByCodec { name: b.node.name.as_str().into(), codec: PhantomData::<fn() -> C> };
                 Ok(Box::new(HandOverOperator::<K, V, _>::new(by, b.receiving_lanes)))
             }),
         )
@@ -406,12 +382,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
             } else {
                 KeptKey::Record
             };
-            Ok(Box::new(ProcessorOperator::new(
-                &owner,
-                processor,
-                kept,
-                b.children.first().copied(),
-            )))
+            Ok(Box::new(ProcessorOperator::new(&owner, processor, kept, b.children.first().copied())))
         });
         let ends = <Q::Mode as Mode<Q>>::ENDS;
         let (draft, node) = self.node(NodeKind::Processor, |_| Name::Type(Q::NAME), 1, ends, factory);

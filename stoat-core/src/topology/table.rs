@@ -20,11 +20,7 @@ impl<K, V, C> std::fmt::Debug for Table<K, V, C> {
 
 impl<K: 'static, V: 'static, C> Table<K, V, C> {
     pub(crate) fn at(draft: Shared, at: Outlet) -> Self {
-        Self {
-            draft,
-            at,
-            types: PhantomData,
-        }
+        Self { draft, at, types: PhantomData }
     }
 
     pub(crate) fn with_name(self, name: &str, replace: bool) -> Self {

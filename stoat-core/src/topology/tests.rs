@@ -32,10 +32,7 @@ fn problem(declare: impl FnOnce(&mut Topology)) -> String {
 fn names_come_from_lets_and_an_edit_elsewhere_renames_nothing() {
     let graph = build(|t| {
         let words = t.source::<A>().bind("words");
-        let shouted = words
-            .map_values(|v| v.to_uppercase())
-            .filter(|_, _| true)
-            .bind("shouted");
+        let shouted = words.map_values(|v| v.to_uppercase()).filter(|_, _| true).bind("shouted");
         let [left, right] = bind_each(shouted.fan_out(), ["left", "right"]);
         left.map_values(|v| v).sink::<Out>();
         let n = right.group_by(|_, v| v.clone()).count().bind("n");
@@ -74,12 +71,7 @@ fn an_explicit_name_is_stronger_than_a_let() {
 #[test]
 fn a_chain_of_stateless_steps_is_one_node_and_no_step_is_none() {
     let graph = build(|t| {
-        t.source::<A>()
-            .map_values(|v| v)
-            .filter(|_, _| true)
-            .erase()
-            .erase()
-            .sink::<Out>();
+        t.source::<A>().map_values(|v| v).filter(|_, _| true).erase().erase().sink::<Out>();
     })
     .unwrap();
     assert_eq!(names(&graph), ["0:A", "0:A.filter", "0:Out"]);
@@ -93,10 +85,7 @@ fn sources_that_meet_share_their_sub_topology() {
         a.map_values(|v| v).merge(b).sink::<Out>();
     })
     .unwrap();
-    assert_eq!(
-        names(&graph),
-        ["0:A", "0:B", "0:A.map_values", "0:A.map_values.merge", "0:Out"]
-    );
+    assert_eq!(names(&graph), ["0:A", "0:B", "0:A.map_values", "0:A.map_values.merge", "0:Out"]);
     assert_eq!(graph.subs, 1);
 }
 
@@ -105,11 +94,7 @@ fn inputs_of_different_sub_topologies_are_handed_over_into_a_new_one() {
     let graph = build(|t| {
         let [a, again] = t.source::<A>().fan_out();
         let counted = a.group_by(|_, v| v.clone()).count().named("n").to_stream();
-        counted
-            .map_values(|n| n.to_string())
-            .merge(again)
-            .named("both")
-            .sink::<Out>();
+        counted.map_values(|n| n.to_string()).merge(again).named("both").sink::<Out>();
     })
     .unwrap();
     assert_eq!(
@@ -130,13 +115,7 @@ fn inputs_of_different_sub_topologies_are_handed_over_into_a_new_one() {
     for n in &graph.nodes {
         for c in &n.children {
             let child = &graph.nodes[c.0 as usize];
-            assert_eq!(
-                child.sub != n.sub,
-                n.kind == NodeKind::HandOver,
-                "{} -> {}",
-                n.name,
-                child.name
-            );
+            assert_eq!(child.sub != n.sub, n.kind == NodeKind::HandOver, "{} -> {}", n.name, child.name);
             assert!(n.sub <= child.sub, "feeders have smaller numbers");
         }
     }
@@ -149,20 +128,13 @@ fn a_stream_that_was_repartitioned_meets_others_without_a_second_hand_over() {
         a.merge(t.source::<B>()).named("both").sink::<Out>();
     })
     .unwrap();
-    assert_eq!(
-        names(&graph),
-        ["0:A", "0:moved", "1:B", "1:both-repartition", "2:both", "2:Out"]
-    );
+    assert_eq!(names(&graph), ["0:A", "0:moved", "1:B", "1:both-repartition", "2:both", "2:Out"]);
 }
 
 #[test]
 fn the_lanes_of_a_group_behind_a_kept_key_are_those_of_the_source() {
     let graph = build(|t| {
-        t.source::<A>()
-            .map_values(|v| v.len())
-            .group_by_key()
-            .count()
-            .named("n");
+        t.source::<A>().map_values(|v| v.len()).group_by_key().count().named("n");
     })
     .unwrap();
     assert_eq!(graph.subs, 1);
@@ -202,10 +174,7 @@ fn one_topic_is_written_with_one_pair_of_codecs() {
         a.sink::<Out>();
         b.sink::<OutJson>();
     });
-    assert!(
-        text.contains("topic `out` is written by `Out` and `OutJson` with different codecs"),
-        "{text}"
-    );
+    assert!(text.contains("topic `out` is written by `Out` and `OutJson` with different codecs"), "{text}");
 }
 
 #[test]

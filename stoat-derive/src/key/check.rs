@@ -10,10 +10,7 @@ use super::Key;
 
 pub(crate) fn check(key: &Key, errors: &mut Errors) {
     if let Data::Union(u) = &key.input.data {
-        errors.on(
-            u.union_token,
-            "a union cannot be a key: nobody knows which field is meant",
-        );
+        errors.on(u.union_token, "a union cannot be a key: nobody knows which field is meant");
         return;
     }
     for field in key.fields() {
@@ -92,8 +89,7 @@ impl<'ast> Visit<'ast> for Types<'_> {
                 _ => "",
             };
             if !why.is_empty() {
-                self.errors
-                    .on(&last.ident, format!("`{name}` cannot be part of a key: {why}"));
+                self.errors.on(&last.ident, format!("`{name}` cannot be part of a key: {why}"));
             }
         }
         visit::visit_type_path(self, ty);

@@ -12,19 +12,14 @@ use super::Key;
 /// const _: () = {
 ///     impl Key for UserId { type Codec = Utf8; }
 ///     impl KeyField for UserId where String: KeyField {}        // the bound: where serde writes the key
-///     impl Encode<UserId> for Utf8 { fn encode(..) { <Utf8 as Encode<String>>::encode(&value.0, out) } }
+///     impl Encode<UserId> for Utf8 { fn encode(..) { <Utf8 as Codes<String>>::encode_field(&value.0, out) } }
 ///     impl Decode<UserId> for Utf8 { .. }
 /// };
 /// ```
 pub(crate) fn expand(key: &Key) -> TokenStream {
     let codec = &key.codec;
     let delegate = key.kind().delegates().then(|| delegate(key));
-    wrap(
-        key,
-        &quote!(#codec),
-        &delegate.unwrap_or_default(),
-        key.kind() == Codec::Json,
-    )
+    wrap(key, &quote!(#codec), &delegate.unwrap_or_default(), key.kind() == Codec::Json)
 }
 
 /// The same trait with a codec that takes everything: an error was reported, and one is enough.
@@ -56,15 +51,11 @@ fn wrap(key: &Key, codec: &TokenStream, more: &TokenStream, bound_fields: bool) 
     let mut field_generics = key.input.generics.clone();
     // A bound without parameters would be reported with the compiler's words about such bounds.
     let is_generic = !field_generics.params.is_empty();
-    let checks = key
-        .fields()
-        .into_iter()
-        .filter(|_| bound_fields && !is_generic)
-        .map(|field| {
-            let ty = &field.ty;
-            let check = at(&quote!(#krate::__private::key_field), ty.span());
-            quote_spanned!(ty.span()=> #check::<#ty>();)
-        });
+    let checks = key.fields().into_iter().filter(|_| bound_fields && !is_generic).map(|field| {
+        let ty = &field.ty;
+        let check = at(&quote!(#krate::__private::key_field), ty.span());
+        quote_spanned!(ty.span()=> #check::<#ty>();)
+    });
     let checks: TokenStream = checks.collect();
     let checks = (!checks.is_empty()).then(|| quote!(#[allow(unused_qualifications)] const _: fn() = || { #checks };));
     if bound_fields && is_generic {
@@ -96,12 +87,9 @@ fn delegate(key: &Key) -> TokenStream {
         return TokenStream::new();
     };
     let inner = &field.ty;
-    let member = field
-        .ident
-        .clone()
-        .map_or_else(|| Member::Unnamed(0.into()), Member::Named);
-    let encode = quote_spanned!(inner.span()=> <#codec as #krate::codec::Encode<#inner>>::encode(&value.#member, out));
-    let decode = quote_spanned!(inner.span()=> <#codec as #krate::codec::Decode<#inner>>::decode(bytes)?);
+    let member = field.ident.clone().map_or_else(|| Member::Unnamed(0.into()), Member::Named);
+    let encode = quote!(<#codec as #krate::__private::Codes<#inner>>::encode_field(&value.#member, out));
+    let decode = quote!(<#codec as #krate::__private::Codes<#inner>>::decode_field(bytes)?);
     quote! {
         #[automatically_derived]
         impl #generics #krate::codec::Encode<#name #args> for #codec #bounds {

@@ -17,35 +17,16 @@ fn one(tokens: TokenStream, part: &str) {
 
 #[test]
 fn fields_without_stable_bytes_are_refused_at_any_depth() {
-    one(
-        quote! { #[key(codec = Json)] struct K { a: f64 } },
-        "`f64` cannot be part of a key",
-    );
-    one(
-        quote! { #[key(codec = Json)] struct K(Vec<(u8, Option<f32>)>); },
-        "`f32` cannot be part of a key",
-    );
-    one(
-        quote! { #[key(codec = Json)] enum K { A, B { x: [usize; 2] } } },
-        "use `u64`",
-    );
-    one(
-        quote! { #[key(codec = Json)] struct K(std::collections::HashMap<u8, u8>); },
-        "use `BTreeMap`",
-    );
+    one(quote! { #[key(codec = Json)] struct K { a: f64 } }, "`f64` cannot be part of a key");
+    one(quote! { #[key(codec = Json)] struct K(Vec<(u8, Option<f32>)>); }, "`f32` cannot be part of a key");
+    one(quote! { #[key(codec = Json)] enum K { A, B { x: [usize; 2] } } }, "use `u64`");
+    one(quote! { #[key(codec = Json)] struct K(std::collections::HashMap<u8, u8>); }, "use `BTreeMap`");
     one(quote! { #[key(codec = Json)] struct K(HashSet<u8>); }, "use `BTreeSet`");
 }
 
 #[test]
 fn serde_attributes_that_make_unequal_keys_alike_are_refused_where_serde_writes_the_key() {
-    for name in [
-        "skip",
-        "skip_serializing",
-        "with",
-        "serialize_with",
-        "flatten",
-        "skip_serializing_if",
-    ] {
+    for name in ["skip", "skip_serializing", "with", "serialize_with", "flatten", "skip_serializing_if"] {
         let attr: TokenStream = if name.contains("with") || name.ends_with("if") {
             format!("#[serde({name} = \"f\")]")
         } else {
@@ -56,10 +37,7 @@ fn serde_attributes_that_make_unequal_keys_alike_are_refused_where_serde_writes_
         one(quote! { #[key(codec = Json)] struct K { #attr a: u8 } }, name);
         assert!(faults(quote! { #[key(codec = Be)] struct K { #attr a: u8 } }).is_empty());
     }
-    one(
-        quote! { #[key(codec = Json)] #[serde(untagged)] enum K { A(u8) } },
-        "untagged",
-    );
+    one(quote! { #[key(codec = Json)] #[serde(untagged)] enum K { A(u8) } }, "untagged");
     one(quote! { #[key(codec = Json)] enum K { #[serde(skip)] A(u8) } }, "skip");
     assert!(faults(quote! { #[key(codec = Json)] #[serde(rename_all = "kebab-case")] enum K { A } }).is_empty());
 }
@@ -68,10 +46,7 @@ fn serde_attributes_that_make_unequal_keys_alike_are_refused_where_serde_writes_
 fn the_codec_is_asked_for_once() {
     one(quote! { struct K(u8); }, "`K` names no codec");
     one(quote! { #[key(codc = Be)] struct K(u8); }, "did you mean `codec`?");
-    one(
-        quote! { #[key(codec = Utf8)] struct K(u8, u8); },
-        "takes a struct of one field",
-    );
+    one(quote! { #[key(codec = Utf8)] struct K(u8, u8); }, "takes a struct of one field");
     one(quote! { #[key(codec = Json)] union K { a: u8 } }, "union");
 }
 

@@ -25,18 +25,10 @@ pub(super) fn expand(e: &Endpoint) -> TokenStream {
     let (key, key_codec) = key(e);
     let value = e.value.as_ref().map_or_else(|| quote!(()), |v| quote!(#v));
     let value_codec = e.value_codec.as_ref().map_or_else(
-        || {
-            at(
-                &quote!(#krate::codec::Json),
-                e.value.as_ref().map_or_else(|| name.span(), Spanned::span),
-            )
-        },
+        || at(&quote!(#krate::codec::Json), e.value.as_ref().map_or_else(|| name.span(), Spanned::span)),
         |c| quote!(#c),
     );
-    let value_codec = e
-        .value
-        .as_ref()
-        .map_or_else(|| quote!(#krate::codec::Json), |v| nullable(krate, v, value_codec));
+    let value_codec = e.value.as_ref().map_or_else(|| quote!(#krate::codec::Json), |v| nullable(krate, v, value_codec));
     let topic = e.topic.as_ref().map_or_else(|| quote!(""), |t| quote!(#t));
     let common = quote! {
         type Key = #key;
@@ -53,16 +45,8 @@ pub(super) fn expand(e: &Endpoint) -> TokenStream {
             impl #krate::sink::Sink for #name { #common }
         },
         Kind::Source => {
-            let state = if e.decode_only {
-                quote!(DecodeOnly)
-            } else {
-                quote!(Lane)
-            };
-            let span = e
-                .key_codec
-                .as_ref()
-                .map(Spanned::span)
-                .or_else(|| e.key.as_ref().map(Spanned::span));
+            let state = if e.decode_only { quote!(DecodeOnly) } else { quote!(Lane) };
+            let span = e.key_codec.as_ref().map(Spanned::span).or_else(|| e.key.as_ref().map(Spanned::span));
             let lane = quote!(#krate::topology::lane_state::#state<<Self as #krate::source::Source>::KeyCodec>);
             let lane = at(&lane, span.unwrap_or_else(|| name.span()));
             let watermark = watermark(e);

@@ -23,21 +23,17 @@ const SINK: &[&str] = &["topic", "key", "value", "key_codec", "value_codec", "na
 
 pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Endpoint> {
     let word = kind.word();
-    let item: ItemStruct = match syn::parse2(item.clone()) {
-        Ok(i) => i,
-        Err(_) => {
-            errors.at(
-                proc_macro2::Span::call_site(),
-                format!("`#[{word}]` goes on a struct that names the {word}: `struct Name;`"),
-            );
-            return None;
-        }
+    let item: ItemStruct = if let Ok(i) = syn::parse2(item.clone()) {
+        i
+    } else {
+        errors.at(
+            proc_macro2::Span::call_site(),
+            format!("`#[{word}]` goes on a struct that names the {word}: `struct Name;`"),
+        );
+        return None;
     };
     if !item.generics.params.is_empty() {
-        errors.on(
-            &item.generics,
-            format!("a {word} is one topic with fixed types: it cannot be generic"),
-        );
+        errors.on(&item.generics, format!("a {word} is one topic with fixed types: it cannot be generic"));
     }
     let args = Args::read(word, args, if kind == Kind::Source { SOURCE } else { SINK }, errors);
     let krate = krate(&args, errors);
@@ -71,9 +67,7 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
             "`key_codec` without `key`: name the key's type, `key = K`; without it the key is bytes that may be missing",
         );
     }
-    let stable = args
-        .string("name", errors)
-        .map_or_else(|| plain(&item.ident), |n| n.value());
+    let stable = args.string("name", errors).map_or_else(|| plain(&item.ident), |n| n.value());
     let key = args.parse("key", errors);
     let value = args.parse("value", errors);
     let key_codec = args.parse("key_codec", errors);
@@ -102,9 +96,7 @@ fn bad_topic(topic: &str) -> Option<String> {
     if topic.len() > 249 {
         Some("a topic's name has at most 249 characters".to_owned())
     } else if topic == "." || topic == ".." || !topic.chars().all(legal) {
-        Some(format!(
-            "`{topic}` cannot be a topic's name: Kafka allows letters, digits, `.`, `_` and `-`"
-        ))
+        Some(format!("`{topic}` cannot be a topic's name: Kafka allows letters, digits, `.`, `_` and `-`"))
     } else {
         None
     }

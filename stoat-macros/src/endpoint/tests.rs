@@ -20,13 +20,7 @@ fn read(kind: Kind, args: TokenStream) -> (Endpoint, Vec<String>) {
 fn arguments_are_read() {
     let (e, errors) = read(
         Kind::Source,
-        quote!(
-            topic = "clicks",
-            key = UserId,
-            value = Click,
-            value_codec = Json,
-            out_of_orderness = "10s"
-        ),
+        quote!(topic = "clicks", key = UserId, value = Click, value_codec = Json, out_of_orderness = "10s"),
     );
     assert!(errors.is_empty(), "{errors:?}");
     assert_eq!(e.name, "Clicks");
@@ -42,23 +36,14 @@ fn what_is_missing_is_said_once() {
         ["`Clicks` names no topic and no value: write `#[sink(topic = \"my-topic\", key = K, value = V)]`"]
     );
     let (_, errors) = read(Kind::Source, quote!(topik = "clicks", value = V));
-    assert_eq!(
-        errors,
-        ["unknown argument `topik` in `#[source(..)]`: did you mean `topic`?"]
-    );
+    assert_eq!(errors, ["unknown argument `topik` in `#[source(..)]`: did you mean `topic`?"]);
 }
 
 #[test]
 fn arguments_that_do_not_go_together_are_told() {
     for (args, part) in [
-        (
-            quote!(topic = "a", value = V, key = K, decode_only),
-            "`decode_only` needs `key_codec = ..`",
-        ),
-        (
-            quote!(topic = "a", value = V, key_codec = C),
-            "`key_codec` without `key`",
-        ),
+        (quote!(topic = "a", value = V, key = K, decode_only), "`decode_only` needs `key_codec = ..`"),
+        (quote!(topic = "a", value = V, key_codec = C), "`key_codec` without `key`"),
         (quote!(topic = "a b", value = V), "cannot be a topic's name"),
         (quote!(topic = "a", value = V, idleness = "soon"), "is not a duration"),
     ] {

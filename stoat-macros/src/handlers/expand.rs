@@ -41,21 +41,11 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
                 ::core::unreachable!()
             })
         },
-        |p| {
-            call(
-                krate,
-                p,
-                &[(quote!(record), &record, false), (quote!(cx), &context, true)],
-            )
-        },
+        |p| call(krate, p, &[(quote!(record), &record, false), (quote!(cx), &context, true)]),
     );
     let arms = h.timers.iter().map(|t| {
         let (cfgs, index) = (&t.handler.cfgs, index(krate, &t.field));
-        let call = call(
-            krate,
-            &t.handler,
-            &[(quote!(fired), &fired, false), (quote!(cx), &context, true)],
-        );
+        let call = call(krate, &t.handler, &[(quote!(fired), &fired, false), (quote!(cx), &context, true)]);
         quote! {
             #(#cfgs)*
             if field == #index {
@@ -75,11 +65,7 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
         Some(quote!(#(#cfgs)* let _ = #check;))
     });
     let punctuators = punctuators(h, &context);
-    let used = if h.timers.is_empty() {
-        quote!(let _ = (field, fired, cx);)
-    } else {
-        TokenStream::new()
-    };
+    let used = if h.timers.is_empty() { quote!(let _ = (field, fired, cx);) } else { TokenStream::new() };
     quote! {
         #[automatically_derived]
         #[allow(unused_qualifications)]

@@ -13,10 +13,7 @@ const MARKS: &[&str] = &["process", "on_timer", "punctuate"];
 
 pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Handlers> {
     let Ok(mut item) = syn::parse2::<ItemImpl>(item) else {
-        errors.at(
-            Span::call_site(),
-            "`#[handlers]` goes on `impl P { .. }` of a processor `P`",
-        );
+        errors.at(Span::call_site(), "`#[handlers]` goes on `impl P { .. }` of a processor `P`");
         return None;
     };
     let args = Args::read("handlers", args, &["crate"], errors);
@@ -57,9 +54,9 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
 }
 
 /// The type's name without its parameters.
-fn shown(ty: &syn::Type) -> String {
+fn shown(ty: &Type) -> String {
     match ty {
-        syn::Type::Path(p) => p.path.segments.last().map(|s| plain(&s.ident)).unwrap_or_default(),
+        Type::Path(p) => p.path.segments.last().map(|s| plain(&s.ident)).unwrap_or_default(),
         other => other.to_token_stream().to_string(),
     }
 }
@@ -74,10 +71,7 @@ fn take_mark(f: &mut ImplItemFn, errors: &mut Errors) -> Option<(&'static str, A
         let mark = if let Some(m) = MARKS.iter().find(|m| **m == name) {
             m
         } else if let Some(m) = closest(&name, MARKS) {
-            errors.on(
-                a.path(),
-                format!("unknown handler attribute `{name}`: did you mean `{m}`?"),
-            );
+            errors.on(a.path(), format!("unknown handler attribute `{name}`: did you mean `{m}`?"));
             m
         } else {
             return true;
@@ -156,10 +150,7 @@ fn method(
             }
             let every = args.duration("every", errors);
             if every.is_some_and(|e| e.is_zero()) {
-                errors.at(
-                    args.span("every").expect("it was given"),
-                    "`every` must be longer than zero",
-                );
+                errors.at(args.span("every").expect("it was given"), "`every` must be longer than zero");
             }
             let wall = args.word("clock", &["event", "wall"], errors) == Some("wall");
             let over = args.parse::<Ident>("over", errors);
@@ -169,18 +160,13 @@ fn method(
             let Some(handler) = handler(f, "punctuate", errors) else {
                 return;
             };
-            all.punctuators.push(Punctuate {
-                every: every.unwrap_or_default(),
-                wall,
-                over,
-                handler,
-            });
+            all.punctuators.push(Punctuate { every: every.unwrap_or_default(), wall, over, handler });
         }
     }
 }
 
 /// Without `over` there is no current key: `Context<Self>` becomes `Context<Self, End>`, which cannot forward.
-fn without_key(f: &mut ImplItemFn, krate: &proc_macro2::TokenStream) {
+fn without_key(f: &mut ImplItemFn, krate: &TokenStream) {
     let Some(FnArg::Typed(arg)) = f.sig.inputs.last_mut() else {
         return;
     };
@@ -199,14 +185,8 @@ fn without_key(f: &mut ImplItemFn, krate: &proc_macro2::TokenStream) {
 fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handler> {
     let name = plain(&f.sig.ident);
     let (wanted, expected) = match mark {
-        "process" => (
-            2,
-            format!("fn {name}(&mut self, record: Record<K, V>, cx: &mut Context<Self>) -> Result<()>"),
-        ),
-        "on_timer" => (
-            2,
-            format!("fn {name}(&mut self, fired: Fired<K>, cx: &mut Context<Self>) -> Result<()>"),
-        ),
+        "process" => (2, format!("fn {name}(&mut self, record: Record<K, V>, cx: &mut Context<Self>) -> Result<()>")),
+        "on_timer" => (2, format!("fn {name}(&mut self, fired: Fired<K>, cx: &mut Context<Self>) -> Result<()>")),
         _ => (1, format!("fn {name}(&mut self, cx: &mut Context<Self>) -> Result<()>")),
     };
     let receiver = matches!(
@@ -242,10 +222,7 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
     });
     let mut faults = Vec::new();
     if let Some(a) = &f.sig.asyncness {
-        errors.on(
-            a,
-            "`async` handlers are not supported yet: a handler runs on its lane and must not wait",
-        );
+        errors.on(a, "`async` handlers are not supported yet: a handler runs on its lane and must not wait");
         return None;
     }
     if !receiver {
@@ -253,10 +230,7 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
     }
     if rest.len() != wanted {
         let s = if wanted == 1 { "" } else { "s" };
-        faults.push(format!(
-            "take {wanted} argument{s} after `&mut self`, not {}",
-            rest.len()
-        ));
+        faults.push(format!("take {wanted} argument{s} after `&mut self`, not {}", rest.len()));
     }
     if output.is_none() {
         faults.push("return `Result<()>`".to_owned());
@@ -265,10 +239,7 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
         faults.push("have no type parameters".to_owned());
     }
     if !faults.is_empty() {
-        errors.on(
-            &f.sig.ident,
-            format!("`{name}` must {}; expected `{expected}`", faults.join(", and ")),
-        );
+        errors.on(&f.sig.ident, format!("`{name}` must {}; expected `{expected}`", faults.join(", and ")));
         return None;
     }
     Some(Handler {

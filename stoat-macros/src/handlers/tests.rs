@@ -39,10 +39,7 @@ fn handlers_are_found_and_other_attributes_stay() {
     assert_eq!(h.punctuators[0].every.as_secs(), 10);
     assert_eq!(h.punctuators[0].handler.cfgs.len(), 1);
     let item = h.item.to_token_stream().to_string();
-    assert!(
-        item.contains("inline") && item.contains("instrument") && item.contains("helper"),
-        "{item}"
-    );
+    assert!(item.contains("inline") && item.contains("instrument") && item.contains("helper"), "{item}");
     assert!(!item.contains("# [process]") && !item.contains("on_timer"), "{item}");
 }
 
@@ -69,29 +66,14 @@ fn each_fault_of_a_mark_is_one_error() {
     let process = process();
     let body = quote! { fn f(&mut self, r: Record<K, V>, cx: &mut Context<Self>) -> Result<()> { Ok(()) } };
     let tick = quote! { fn f(&mut self, cx: &mut Context<Self>) -> Result<()> { Ok(()) } };
-    one(
-        quote! { #[proces] #body },
-        "unknown handler attribute `proces`: did you mean `process`?",
-    );
-    one(
-        quote! { #process #[process] #body },
-        "`P` already has a `#[process]` handler, `on_event`",
-    );
+    one(quote! { #[proces] #body }, "unknown handler attribute `proces`: did you mean `process`?");
+    one(quote! { #process #[process] #body }, "`P` already has a `#[process]` handler, `on_event`");
     one(quote! { #process #[on_timer] #body }, "write `#[on_timer(idle)]`");
-    one(
-        quote! { #process #[on_timer(a)] #[process] #body },
-        "a method handles one thing",
-    );
-    one(
-        quote! { #process #[punctuate(evry = "1s")] #tick },
-        "did you mean `every`?",
-    );
+    one(quote! { #process #[on_timer(a)] #[process] #body }, "a method handles one thing");
+    one(quote! { #process #[punctuate(evry = "1s")] #tick }, "did you mean `every`?");
     one(quote! { #process #[punctuate] #tick }, "how often?");
     one(quote! { #process #[punctuate(every = "0s")] #tick }, "longer than zero");
-    one(
-        quote! { #process #[punctuate(every = "1s", clock = wal)] #tick },
-        "did you mean `wall`?",
-    );
+    one(quote! { #process #[punctuate(every = "1s", clock = wal)] #tick }, "did you mean `wall`?");
     one(quote! {}, "`P` has no `#[process]` handler");
 }
 

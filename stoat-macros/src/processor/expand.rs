@@ -41,18 +41,12 @@ fn processor(p: &Processor) -> TokenStream {
         Input::Error(e) => (e.clone(), in_key),
     };
     let (out_key, out_value, mode) = match &p.output {
-        Output::None => (
-            quote!(<Self as #krate::processor::Processor>::InKey),
-            quote!(::core::convert::Infallible),
-            quote!(End),
-        ),
+        Output::None => {
+            (quote!(<Self as #krate::processor::Processor>::InKey), quote!(::core::convert::Infallible), quote!(End))
+        }
         // Not the key's type once more: a mistake in it would be reported twice.
-        Output::Keep(v) => (
-            quote!(<Self as #krate::processor::Processor>::InKey),
-            v.to_token_stream(),
-            quote!(Keep),
-        ),
-        Output::Rekey(k, v) => (k.to_token_stream(), v.to_token_stream(), quote!(Rekey)),
+        Output::Keep(v) => (quote!(<Self as #krate::processor::Processor>::InKey), v.to_token_stream(), quote!(Keep)),
+        Output::Rekey(t) => (t.0.to_token_stream(), t.1.to_token_stream(), quote!(Rekey)),
     };
     let decls = owned(p).map(|f| {
         let (cfgs, ty, field) = (&f.cfgs, &f.ty, plain(&f.ident));
@@ -62,11 +56,7 @@ fn processor(p: &Processor) -> TokenStream {
         } else {
             quote!(::core::option::Option::Some(#stable))
         };
-        let clock = if matches!(f.role, Role::Timer { wall: true, .. }) {
-            quote!(Wall)
-        } else {
-            quote!(Event)
-        };
+        let clock = if matches!(f.role, Role::Timer { wall: true, .. }) { quote!(Wall) } else { quote!(Event) };
         let of = at(&quote!(#krate::processor::FieldDecl::of), ty.span());
         let of = quote_spanned!(ty.span()=> #of::<#ty>);
         quote! {
@@ -160,17 +150,9 @@ fn init(p: &Processor) -> TokenStream {
         }
     });
     let made: Vec<TokenStream> = fields.collect();
-    let literal = if p.fields.is_empty() {
-        quote!(Self {})
-    } else {
-        quote!(Self { #(#made),* })
-    };
+    let literal = if p.fields.is_empty() { quote!(Self {}) } else { quote!(Self { #(#made),* }) };
     let next = counts.then(|| quote!(let mut __next = 0_usize;));
-    let build = if owned(p).next().is_some() {
-        quote!(__build)
-    } else {
-        quote!(_)
-    };
+    let build = if owned(p).next().is_some() { quote!(__build) } else { quote!(_) };
     let checks = generic_checks(p);
     let doc = if config.is_empty() {
         "Makes one lane's instance."
@@ -179,11 +161,7 @@ fn init(p: &Processor) -> TokenStream {
     };
     // Without configuration, or where `#[cfg(..)]` takes all of it away.
     let gone = config.iter().map(|f| {
-        let conditions = f
-            .cfgs
-            .iter()
-            .filter_map(|c| c.meta.require_list().ok())
-            .map(|l| &l.tokens);
+        let conditions = f.cfgs.iter().filter_map(|c| c.meta.require_list().ok()).map(|l| &l.tokens);
         quote!(not(all(#(#conditions),*)))
     });
     let gone = (!config.is_empty()).then(|| quote!(#[cfg(all(#(#gone),*))]));

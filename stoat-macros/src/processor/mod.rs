@@ -33,9 +33,9 @@ pub(crate) enum Output {
     /// Nothing.
     None,
     /// `output = V`: the key is kept.
-    Keep(Type),
+    Keep(Box<Type>),
     /// `output = (K, V)`.
-    Rekey(Type, Type),
+    Rekey(Box<(Type, Type)>),
 }
 
 /// A field.
@@ -84,11 +84,6 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     };
     let item = &processor.item;
     // Whatever borrows cannot be a processor; the trait's own complaints would bury that.
-    let code = item
-        .generics
-        .lifetimes()
-        .next()
-        .is_none()
-        .then(|| expand::expand(&processor));
+    let code = item.generics.lifetimes().next().is_none().then(|| expand::expand(&processor));
     quote!(#item #errors #code)
 }

@@ -37,23 +37,14 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
         Fields::Named(named) => named.named.iter_mut().map(|f| field(f, &key, &krate, errors)).collect(),
         Fields::Unit => Vec::new(),
         Fields::Unnamed(f) => {
-            errors.on(
-                f,
-                "a processor's fields have names: they name its stores; write `struct P { open: .. }`",
-            );
+            errors.on(f, "a processor's fields have names: they name its stores; write `struct P { open: .. }`");
             item.fields = Fields::Unit;
             item.semi_token = Some(Token![;](Span::call_site()));
             Vec::new()
         }
     };
     duplicates(&item.ident, &fields, errors);
-    Some(Processor {
-        item,
-        krate,
-        input,
-        output,
-        fields,
-    })
+    Some(Processor { item, krate, input, output, fields })
 }
 
 fn input(args: &Args, name: &Ident, errors: &mut Errors) -> Input {
@@ -78,8 +69,8 @@ fn input(args: &Args, name: &Ident, errors: &mut Errors) -> Input {
 
 fn output(args: &Args, errors: &mut Errors) -> Output {
     match args.parse::<Type>("output", errors) {
-        Some(Type::Tuple(t)) if t.elems.len() == 2 => Output::Rekey(t.elems[0].clone(), t.elems[1].clone()),
-        Some(ty) => Output::Keep(ty),
+        Some(Type::Tuple(t)) if t.elems.len() == 2 => Output::Rekey(Box::new((t.elems[0].clone(), t.elems[1].clone()))),
+        Some(ty) => Output::Keep(Box::new(ty)),
         None => Output::None,
     }
 }
@@ -99,10 +90,7 @@ fn field(f: &mut syn::Field, key: &Type, krate: &TokenStream, errors: &mut Error
             && !["doc", "cfg", "allow", "expect", "warn", "deny", "serde"].contains(&&*name)
             && let Some(role) = closest(&name, ROLES)
         {
-            errors.on(
-                a.path(),
-                format!("unknown field attribute `{name}`: did you mean `{role}`?"),
-            );
+            errors.on(a.path(), format!("unknown field attribute `{name}`: did you mean `{role}`?"));
             roles.push((role, a.clone()));
             false
         } else {
@@ -110,14 +98,7 @@ fn field(f: &mut syn::Field, key: &Type, krate: &TokenStream, errors: &mut Error
         }
     });
     if let [_, (second, a), ..] = roles.as_slice() {
-        errors.on(
-            a,
-            format!(
-                "`{}` has more than one role: keep `#[{}]` or `#[{second}]`",
-                plain(&ident),
-                roles[0].0
-            ),
-        );
+        errors.on(a, format!("`{}` has more than one role: keep `#[{}]` or `#[{second}]`", plain(&ident), roles[0].0));
     }
     let clear = roles.len() < 2;
     let role = match roles.into_iter().next().filter(|_| clear) {
@@ -129,12 +110,7 @@ fn field(f: &mut syn::Field, key: &Type, krate: &TokenStream, errors: &mut Error
         Some(("local", a)) => local(&a, errors),
         Some((role, a)) => owned(role, &a, &ident, &mut f.ty, (key, krate), errors),
     };
-    Field {
-        ident,
-        ty: f.ty.clone(),
-        cfgs,
-        role,
-    }
+    Field { ident, ty: f.ty.clone(), cfgs, role }
 }
 
 /// A field type that only the engine can make needs its mark.
@@ -146,10 +122,7 @@ fn unmarked(ident: &Ident, ty: &Type, errors: &mut Errors) {
         "KeyValueStore" => "store",
         _ => return,
     };
-    errors.on(
-        ident,
-        format!("`{}` is a `{last}` and has no mark: add `#[{role}]`", plain(ident)),
-    );
+    errors.on(ident, format!("`{}` is a `{last}` and has no mark: add `#[{role}]`", plain(ident)));
 }
 
 fn local(attr: &Attribute, errors: &mut Errors) -> Role {
@@ -172,7 +145,6 @@ fn owned(
     errors: &mut Errors,
 ) -> Role {
     let known: &[&str] = match role {
-        "state" => &["codec", "name"],
         "timer" => &["clock", "foreign", "name", "codec"],
         _ => &["codec", "name"],
     };
@@ -209,17 +181,14 @@ fn owned(
             if args.flag("foreign", errors) {
                 foreign(ty, key, krate);
             }
-            Role::Timer {
-                name,
-                wall: args.word("clock", &["event", "wall"], errors) == Some("wall"),
-            }
+            Role::Timer { name, wall: args.word("clock", &["event", "wall"], errors) == Some("wall") }
         }
         _ => {
-            if !last_name(ty).is_some_and(|n| STORES.contains(&&*n)) {
+            if last_name(ty).is_some_and(|n| STORES.contains(&&*n)) {
+                complete(ty, codec.as_ref(), 2, errors);
+            } else {
                 errors.on(&*ty, "a `#[store]` field is a `KeyValueStore<K, V>`");
                 *ty = parse_quote!(#krate::store::KeyValueStore<#key, ()>);
-            } else {
-                complete(ty, codec.as_ref(), 2, errors);
             }
             Role::Store { name }
         }
@@ -232,11 +201,9 @@ fn foreign(ty: &mut Type, key: &Type, krate: &TokenStream) {
         return;
     };
     if args.args.len() == 1 {
-        args.args
-            .push(GenericArgument::Type(parse_quote!(<#key as #krate::key::Key>::Codec)));
+        args.args.push(GenericArgument::Type(parse_quote!(<#key as #krate::key::Key>::Codec)));
     }
-    args.args
-        .push(GenericArgument::Type(parse_quote!(#krate::timer::Foreign)));
+    args.args.push(GenericArgument::Type(parse_quote!(#krate::timer::Foreign)));
 }
 
 /// Writes a named codec into the field's type, behind `n` parameters.

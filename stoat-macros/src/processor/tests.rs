@@ -50,27 +50,12 @@ fn timers_are_completed_with_the_key_and_codecs_with_the_codec() {
 
 #[test]
 fn each_fault_of_a_field_is_one_error() {
-    one(
-        quote! { struct P { #[state] a: u64 } },
-        "a `#[state]` field is a `Keyed<V>`",
-    );
-    one(
-        quote! { struct P { #[timer] a: MyTimer } },
-        "an alias cannot be completed",
-    );
-    one(
-        quote! { struct P { #[store] a: Vec<u8> } },
-        "a `#[store]` field is a `KeyValueStore<K, V>`",
-    );
-    one(
-        quote! { struct P { #[stat] a: Keyed<u8> } },
-        "unknown field attribute `stat`: did you mean `state`?",
-    );
+    one(quote! { struct P { #[state] a: u64 } }, "a `#[state]` field is a `Keyed<V>`");
+    one(quote! { struct P { #[timer] a: MyTimer } }, "an alias cannot be completed");
+    one(quote! { struct P { #[store] a: Vec<u8> } }, "a `#[store]` field is a `KeyValueStore<K, V>`");
+    one(quote! { struct P { #[stat] a: Keyed<u8> } }, "unknown field attribute `stat`: did you mean `state`?");
     one(quote! { struct P { a: Keyed<u8> } }, "add `#[state]`");
-    one(
-        quote! { struct P { #[timer(clok = wall)] a: Timer } },
-        "did you mean `clock`?",
-    );
+    one(quote! { struct P { #[timer(clok = wall)] a: Timer } }, "did you mean `clock`?");
     one(quote! { struct P { #[state] #[timer] a: Timer } }, "more than one role");
     one(quote! { struct P(u8); }, "fields have names");
     one(quote! { struct P<'a> { a: &'a u8 } }, "it cannot borrow");

@@ -65,29 +65,20 @@ fn sessions(krate: &TokenStream) -> TokenStream {
             }
         },
     ));
-    out.extend(main_fn::expand(
-        quote!(sessions, crate = #krate),
-        quote! { struct App; },
-    ));
+    out.extend(main_fn::expand(quote!(sessions, crate = #krate), quote! { struct App; }));
     out
 }
 
 #[test]
 fn the_first_program_expands_to_what_is_kept() {
     let file = syn::parse2(sessions(&quote!(::stoat_core))).expect("the expansion parses");
-    let text = format!(
-        "// Written by the test of snapshot/mod.rs: do not edit.\n\n{}",
-        prettyplease::unparse(&file)
-    );
+    let text = format!("// Written by the test of snapshot/mod.rs: do not edit.\n\n{}", prettyplease::unparse(&file));
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/snapshot/sessions.expanded.rs");
     if std::env::var_os("STOAT_BLESS").is_some() {
         std::fs::write(path, &text).expect("the snapshot can be written");
     }
     let kept = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        kept == text,
-        "the expansion has changed; look at it with STOAT_BLESS=1 and git diff:\n{text}"
-    );
+    assert!(kept == text, "the expansion has changed; look at it with STOAT_BLESS=1 and git diff:\n{text}");
 }
 
 #[test]

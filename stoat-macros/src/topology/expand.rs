@@ -170,11 +170,7 @@ fn checks(t: &Topology) -> Vec<Stmt> {
             .collect()
     };
     let mut all = pairs(of(&["source"]), quote!(SOURCE), quote!(one_source_per_topic));
-    all.extend(pairs(
-        of(&["process", "process_with"]),
-        quote!(STORES),
-        quote!(one_store_per_name),
-    ));
+    all.extend(pairs(of(&["process", "process_with"]), quote!(STORES), quote!(one_store_per_name)));
     all
 }
 

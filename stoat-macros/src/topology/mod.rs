@@ -76,10 +76,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::new();
     let Ok(parsed) = syn::parse2::<ItemFn>(item.clone()) else {
         // The compiler has its own words for what does not parse; the user's item is all it needs.
-        errors.at(
-            proc_macro2::Span::call_site(),
-            "`#[topology]` goes on a function: `fn name(t: &mut Topology) { .. }`",
-        );
+        errors.at(Span::call_site(), "`#[topology]` goes on a function: `fn name(t: &mut Topology) { .. }`");
         let mut out = errors.to_token_stream();
         out.extend(item);
         return out;
@@ -106,10 +103,7 @@ fn signature(item: &ItemFn, errors: &mut Errors) -> Option<Ident> {
         faults.push(("not be `async`: it only declares", a.to_token_stream()));
     }
     if !sig.generics.params.is_empty() {
-        faults.push((
-            "have no type parameters: its types are fixed",
-            sig.generics.to_token_stream(),
-        ));
+        faults.push(("have no type parameters: its types are fixed", sig.generics.to_token_stream()));
     }
     if let ReturnType::Type(_, t) = &sig.output
         && !matches!(&**t, Type::Tuple(t) if t.elems.is_empty())
@@ -124,21 +118,14 @@ fn signature(item: &ItemFn, errors: &mut Errors) -> Option<Ident> {
         _ => None,
     };
     if builder.is_none() {
-        let at = if sig.inputs.is_empty() {
-            name.to_token_stream()
-        } else {
-            sig.inputs.to_token_stream()
-        };
+        let at = if sig.inputs.is_empty() { name.to_token_stream() } else { sig.inputs.to_token_stream() };
         faults.push(("take one argument, `t: &mut Topology`", at));
     }
     if faults.is_empty() {
         return builder;
     }
     for (what, at) in faults {
-        errors.on(
-            at,
-            format!("a topology function must {what}; expected `fn {name}(t: &mut Topology)`"),
-        );
+        errors.on(at, format!("a topology function must {what}; expected `fn {name}(t: &mut Topology)`"));
     }
     None
 }

@@ -10,7 +10,7 @@ use quote::ToTokens;
 use stoat_macro_support::{Errors, plain};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Expr, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt, Type};
+use syn::{Attribute, Expr, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt, Type};
 
 use super::{Edit, Node, Topology};
 
@@ -102,17 +102,20 @@ pub(super) fn read(item: ItemFn, krate: TokenStream, builder: &Ident, errors: &m
     }
     reader.finish();
     let (nodes, twice) = (reader.nodes, reader.twice);
-    Topology {
-        item,
-        krate,
-        nodes,
-        edits,
-        twice,
-    }
+    Topology { item, krate, nodes, edits, twice }
 }
 
 impl Reader<'_> {
     fn statement(&mut self, stmt: &Stmt) -> Option<Edit> {
+        if let Some(cfg) = cfg(stmt)
+            && self.says_stream(stmt)
+        {
+            self.errors.on(
+                cfg,
+                "a step that may not be there would make the known graph wrong: write two `#[topology]` functions, each under \
+                 its `#[cfg(..)]`",
+            );
+        }
         let mut exits = Exits(Vec::new());
         exits.visit_stmt(stmt);
         for at in &exits.0 {
@@ -147,10 +150,7 @@ impl Reader<'_> {
         let flow = match value {
             Value::Ended | Value::Other => return None,
             Value::Builder => {
-                self.errors.on(
-                    &init.expr,
-                    format!("`{}` has one name here: use it as it is", plain(&self.builder)),
-                );
+                self.errors.on(&init.expr, format!("`{}` has one name here: use it as it is", plain(&self.builder)));
                 return None;
             }
             Value::Unknown => {
@@ -170,11 +170,7 @@ impl Reader<'_> {
                     Value::Stream(_) => {
                         let at = self.erase(flow).at;
                         self.name(at, &name, false);
-                        Value::Stream(Flow {
-                            at,
-                            label: name,
-                            pending: None,
-                        })
+                        Value::Stream(Flow { at, label: name, pending: None })
                     }
                     Value::Table(_) => {
                         self.name(flow.at, &name, false);
@@ -198,8 +194,7 @@ impl Reader<'_> {
 
     fn local_each(&mut self, pat: &Pat, flow: &Flow) -> Option<Edit> {
         let Pat::Slice(slice) = pat else {
-            self.errors
-                .on(pat, "these are several streams: take them apart, `let [a, b] = ..;`");
+            self.errors.on(pat, "these are several streams: take them apart, `let [a, b] = ..;`");
             for ident in names(pat) {
                 self.bind(ident, Value::Unknown);
             }
@@ -211,18 +206,10 @@ impl Reader<'_> {
             if let Pat::Ident(p) = elem {
                 let label = plain(&p.ident);
                 self.name(flow.at, &label, false);
-                self.bind(
-                    p.ident.clone(),
-                    Value::Stream(Flow {
-                        at: flow.at,
-                        label,
-                        pending: None,
-                    }),
-                );
+                self.bind(p.ident.clone(), Value::Stream(Flow { at: flow.at, label, pending: None }));
                 all.push(p.ident.clone());
             } else {
-                self.errors
-                    .on(elem, format!("each stream needs a name, and a consumer: {END_IT}"));
+                self.errors.on(elem, format!("each stream needs a name, and a consumer: {END_IT}"));
             }
         }
         (all.len() == slice.elems.len()).then_some(Edit::BindEach(all))
@@ -243,11 +230,7 @@ impl Reader<'_> {
             }
         }
         self.by_name.insert(name, self.streams.len());
-        self.streams.push(Stream {
-            ident,
-            used: value == Value::Unknown,
-            value,
-        });
+        self.streams.push(Stream { ident, used: value == Value::Unknown, value });
     }
 
     /// As the builder does: stateless steps become a node when something else follows.
@@ -258,19 +241,8 @@ impl Reader<'_> {
     }
 
     fn node(&mut self, step: String, derived: String, of: Option<Type>, parents: Vec<usize>) -> Flow {
-        self.nodes.push(Node {
-            given: None,
-            derived: derived.clone(),
-            step,
-            of,
-            parents,
-            single: true,
-        });
-        Flow {
-            at: self.nodes.len() - 1,
-            label: derived,
-            pending: None,
-        }
+        self.nodes.push(Node { given: None, derived: derived.clone(), step, of, parents, single: true });
+        Flow { at: self.nodes.len() - 1, label: derived, pending: None }
     }
 
     fn name(&mut self, node: usize, name: &str, replace: bool) {
@@ -324,11 +296,7 @@ impl Reader<'_> {
                 if self.mentions([expr]).is_empty() {
                     return Value::Other;
                 }
-                let at = expr
-                    .to_token_stream()
-                    .into_iter()
-                    .next()
-                    .map_or_else(|| expr.span(), |t| t.span());
+                let at = expr.to_token_stream().into_iter().next().map_or_else(|| expr.span(), |t| t.span());
                 self.errors.at(at, STRAIGHT);
                 Value::Unknown
             }
@@ -341,18 +309,14 @@ impl Reader<'_> {
                 if self.mentions([expr]).is_empty() {
                     return Value::Other;
                 }
-                self.errors
-                    .on(&a.left, "a stream is bound by `let`, once: `let name = ..;`");
+                self.errors.on(&a.left, "a stream is bound by `let`, once: `let name = ..;`");
                 Value::Unknown
             }
             other => {
                 if self.mentions([other]).is_empty() {
                     return Value::Other;
                 }
-                self.errors.on(
-                    other,
-                    "a stream is used by its methods only; here the graph cannot be read",
-                );
+                self.errors.on(other, "a stream is used by its methods only; here the graph cannot be read");
                 Value::Unknown
             }
         }
@@ -361,11 +325,7 @@ impl Reader<'_> {
     /// Elements of an array or a tuple: as arguments of a method.
     fn parts<'a>(&mut self, elems: impl Iterator<Item = &'a Expr>) -> Value {
         let values: Vec<Value> = elems.map(|e| self.expr(e)).collect();
-        if values.iter().all(|v| *v == Value::Other) {
-            Value::Other
-        } else {
-            Value::Unknown
-        }
+        if values.iter().all(|v| *v == Value::Other) { Value::Other } else { Value::Unknown }
     }
 
     fn call(&mut self, call: &ExprMethodCall) -> Value {
@@ -375,11 +335,7 @@ impl Reader<'_> {
             Value::Builder => {
                 let others = self.arguments(call);
                 let of = first_type(call);
-                let derived = if method == "source" {
-                    type_name(of.as_ref())
-                } else {
-                    method.clone()
-                };
+                let derived = if method == "source" { type_name(of.as_ref()) } else { method.clone() };
                 let parents = self.erase_all(others);
                 Value::Stream(self.node(method, derived, of, parents))
             }
@@ -399,20 +355,14 @@ impl Reader<'_> {
                     }
                     Value::Table(flow)
                 }
-                "to_stream" => Value::Stream(Flow {
-                    label: self.label(flow.at),
-                    ..flow
-                }),
+                "to_stream" => Value::Stream(Flow { label: self.label(flow.at), ..flow }),
                 _ => {
                     let label = self.label(flow.at);
                     self.stream_call(call, method, Flow { label, ..flow })
                 }
             },
             Value::Many(_) => {
-                self.errors.on(
-                    &call.method,
-                    "these are several streams: take them apart first, `let [a, b] = ..;`",
-                );
+                self.errors.on(&call.method, "these are several streams: take them apart first, `let [a, b] = ..;`");
                 self.mentions(call.args.iter());
                 Value::Unknown
             }
@@ -420,10 +370,8 @@ impl Reader<'_> {
                 if self.mentions(call.args.iter()).is_empty() {
                     return receiver;
                 }
-                self.errors.on(
-                    &call.method,
-                    format!("`{method}` is not a method of a stream, so the graph would have a gap"),
-                );
+                self.errors
+                    .on(&call.method, format!("`{method}` is not a method of a stream, so the graph would have a gap"));
                 Value::Unknown
             }
             Value::Unknown => {
@@ -436,20 +384,10 @@ impl Reader<'_> {
     fn stream_call(&mut self, call: &ExprMethodCall, method: String, flow: Flow) -> Value {
         let others = self.arguments(call);
         if STATELESS.contains(&&*method) {
-            return Value::Stream(Flow {
-                pending: Some(method),
-                ..flow
-            });
+            return Value::Stream(Flow { pending: Some(method), ..flow });
         }
         let grouped = method == "group_by";
-        let mut flow = self.erase(if grouped {
-            Flow {
-                pending: Some("select_key".to_owned()),
-                ..flow
-            }
-        } else {
-            flow
-        });
+        let mut flow = self.erase(if grouped { Flow { pending: Some("select_key".to_owned()), ..flow } } else { flow });
         match method.as_str() {
             "erase" => return Value::Stream(flow),
             "group_by" | "group_by_key" => return Value::Group(flow),
@@ -529,10 +467,8 @@ impl Reader<'_> {
 
     /// Streams (and the builder) in expressions that are not read; they count as used.
     fn mentions<'a>(&mut self, exprs: impl IntoIterator<Item = &'a Expr>) -> Vec<Ident> {
-        let mut found = Mentions {
-            names: self.by_name.keys().cloned().chain([plain(&self.builder)]).collect(),
-            found: Vec::new(),
-        };
+        let mut found =
+            Mentions { names: self.by_name.keys().cloned().chain([plain(&self.builder)]).collect(), found: Vec::new() };
         for e in exprs {
             found.visit_expr(e);
         }
@@ -542,6 +478,14 @@ impl Reader<'_> {
             }
         }
         found.found
+    }
+
+    /// Whether a statement has to do with streams.
+    fn says_stream(&self, stmt: &Stmt) -> bool {
+        let mut found =
+            Mentions { names: self.by_name.keys().cloned().chain([plain(&self.builder)]).collect(), found: Vec::new() };
+        found.visit_stmt(stmt);
+        !found.found.is_empty()
     }
 
     fn in_macro(&mut self, mac: &Macro) -> Value {
@@ -567,9 +511,8 @@ impl Reader<'_> {
     }
 
     fn must_end(&mut self, value: Value, expr: &Expr) -> Option<Edit> {
-        let flow = match value {
-            Value::Stream(f) | Value::Many(f) | Value::Group(f) => f,
-            _ => return None,
+        let (Value::Stream(flow) | Value::Many(flow) | Value::Group(flow)) = value else {
+            return None;
         };
         let Expr::MethodCall(call) = expr else {
             self.errors.on(expr, format!("nobody consumes this stream: {END_IT}"));
@@ -580,21 +523,41 @@ impl Reader<'_> {
             // Only types know whether it forwards anything.
             return Some(Edit::Ended(call.method.span()));
         }
-        self.errors.on(
-            &call.method,
-            format!("nobody consumes the result of `.{method}(..)`: {END_IT}"),
-        );
+        self.errors.on(&call.method, format!("nobody consumes the result of `.{method}(..)`: {END_IT}"));
         None
     }
 
     fn finish(&mut self) {
         for s in &self.streams {
             if !s.used && !matches!(s.value, Value::Table(_)) {
-                self.errors
-                    .on(&s.ident, format!("nobody consumes `{}`: {END_IT}", plain(&s.ident)));
+                self.errors.on(&s.ident, format!("nobody consumes `{}`: {END_IT}", plain(&s.ident)));
             }
         }
     }
+}
+
+/// The `#[cfg(..)]` of a statement.
+fn cfg(stmt: &Stmt) -> Option<&Attribute> {
+    let attrs = match stmt {
+        Stmt::Local(l) => &l.attrs,
+        Stmt::Macro(m) => &m.attrs,
+        Stmt::Expr(Expr::MethodCall(e), _) => {
+            // The attribute of a statement hangs on the first expression of its chain.
+            let mut e = e;
+            loop {
+                if !e.attrs.is_empty() {
+                    break &e.attrs;
+                }
+                match &*e.receiver {
+                    Expr::MethodCall(inner) => e = inner,
+                    Expr::Path(p) => break &p.attrs,
+                    _ => return None,
+                }
+            }
+        }
+        _ => return None,
+    };
+    attrs.iter().find(|a| a.path().is_ident("cfg"))
 }
 
 fn first_type(call: &ExprMethodCall) -> Option<Type> {

@@ -23,11 +23,7 @@ fn fine(stmts: TokenStream) -> Topology {
 }
 
 fn nodes(t: &Topology) -> Vec<String> {
-    t.names()
-        .iter()
-        .zip(&t.nodes)
-        .map(|(name, n)| format!("{name}:{}{:?}", n.step, n.parents))
-        .collect()
+    t.names().iter().zip(&t.nodes).map(|(name, n)| format!("{name}:{}{:?}", n.step, n.parents)).collect()
 }
 
 #[test]
@@ -37,15 +33,7 @@ fn let_names_are_the_names_of_nodes() {
         let closed = r#in.filter(|r| r.value > 1).process::<Sessionize>();
         closed.sink::<Sessions>();
     });
-    assert_eq!(
-        nodes(&t),
-        [
-            "in:source[]",
-            "in.filter:filter[0]",
-            "closed:process[1]",
-            "Sessions:sink[2]"
-        ]
-    );
+    assert_eq!(nodes(&t), ["in:source[]", "in.filter:filter[0]", "closed:process[1]", "Sessions:sink[2]"]);
     assert_eq!(t.edits.len(), 2);
 }
 
@@ -113,31 +101,16 @@ fn ordinary_rust_between_the_steps_is_left_alone() {
 
 #[test]
 fn a_stream_is_consumed_exactly_once() {
-    one(
-        quote! { let events = t.source::<E>(); events.discard(); events.discard(); },
-        "`events` is used twice",
-    );
-    one(
-        quote! { let events = t.source::<E>(); },
-        "nobody consumes `events`: end the chain with",
-    );
-    one(
-        quote! { t.source::<E>().map_values(|v| v); },
-        "nobody consumes the result of `.map_values(..)`",
-    );
+    one(quote! { let events = t.source::<E>(); events.discard(); events.discard(); }, "`events` is used twice");
+    one(quote! { let events = t.source::<E>(); }, "nobody consumes `events`: end the chain with");
+    one(quote! { t.source::<E>().map_values(|v| v); }, "nobody consumes the result of `.map_values(..)`");
     one(quote! { let _ = t.source::<E>(); }, "nobody consumes this stream");
-    one(
-        quote! { let [a, _] = t.source::<E>().fan_out(); a.discard(); },
-        "each stream needs a name",
-    );
+    one(quote! { let [a, _] = t.source::<E>().fan_out(); a.discard(); }, "each stream needs a name");
 }
 
 #[test]
 fn names_are_unique() {
-    one(
-        quote! { let e = t.source::<E>(); let e = e.map_values(|v| v); e.discard(); },
-        "two streams are named `e`",
-    );
+    one(quote! { let e = t.source::<E>(); let e = e.map_values(|v| v); e.discard(); }, "two streams are named `e`");
 }
 
 #[test]
@@ -155,26 +128,28 @@ fn control_flow_over_streams_is_refused() {
 }
 
 #[test]
+fn a_step_under_cfg_is_refused_and_other_statements_are_not() {
+    for stmts in [
+        quote! { #[cfg(a)] let e = t.source::<E>(); #[cfg(not(a))] helper(1); let f = t.source::<F>(); e.merge(f).discard(); },
+        quote! { #[cfg(a)] t.source::<E>().discard(); },
+        quote! { let e = t.source::<E>(); #[cfg(a)] e.discard(); },
+    ] {
+        one(stmts, "would make the known graph wrong");
+    }
+    fine(
+        quote! { #[cfg(a)] let n = 1; #[cfg(not(a))] let n = 2; t.source::<E>().filter(move |_, e| e.n > n).discard(); },
+    );
+}
+
+#[test]
 fn a_stream_that_goes_where_nobody_reads_is_refused() {
     one(quote! { let e = t.source::<E>(); helper(e); }, "`helper` is not read");
-    one(
-        quote! { let e = my::helper(t); e.discard(); },
-        "`my::helper` is not read",
-    );
-    one(
-        quote! { let e = t.source::<E>(); let f = wrap(e).map(1); f.discard(); },
-        "`wrap` is not read",
-    );
+    one(quote! { let e = my::helper(t); e.discard(); }, "`my::helper` is not read");
+    one(quote! { let e = t.source::<E>(); let f = wrap(e).map(1); f.discard(); }, "`wrap` is not read");
     one(quote! { let e = t.source::<E>(); log!(e); }, "goes into a macro");
-    one(
-        quote! { let e = t.source::<E>(); let x = Some { a: e }; },
-        "used by its methods only",
-    );
+    one(quote! { let e = t.source::<E>(); let x = Some { a: e }; }, "used by its methods only");
     one(quote! { let x; let e = t.source::<E>(); x = e; }, "bound by `let`");
-    one(
-        quote! { let e = t.source::<E>(); list.push(e); },
-        "is not a method of a stream",
-    );
+    one(quote! { let e = t.source::<E>(); list.push(e); }, "is not a method of a stream");
 }
 
 #[test]

@@ -18,9 +18,7 @@ const SESSION_GAP: u64 = 30 * MINUTE;
 /// The longest that a click is on its way: below the 10 s of disorder that the example allows for.
 const MAX_DELAY: u64 = 9_500;
 /// How busy each hour of the day is, relative to the others.
-const BUSY: [u64; 24] = [
-    6, 4, 2, 1, 1, 2, 4, 7, 10, 13, 14, 13, 12, 13, 14, 14, 13, 14, 16, 19, 20, 18, 14, 9,
-];
+const BUSY: [u64; 24] = [6, 4, 2, 1, 1, 2, 4, 7, 10, 13, 14, 13, 12, 13, 14, 14, 13, 14, 16, 19, 20, 18, 14, 9];
 
 /// A click, and when the log received it.
 struct Click {
@@ -63,11 +61,7 @@ fn generate(seed: u64) -> (String, usize) {
         }
     }
     // The log begins on the dot, so that a reader can tell the first timestamp by heart.
-    let first = clicks
-        .iter()
-        .map(|click| click.timestamp)
-        .min()
-        .expect("every user has a session");
+    let first = clicks.iter().map(|click| click.timestamp).min().expect("every user has a session");
     for click in &mut clicks {
         click.timestamp -= first - START_MS;
         click.arrival -= first - START_MS;
@@ -90,12 +84,7 @@ fn session(random: &mut Random, user: u64, start: u64, clicks: &mut Vec<Click>) 
             88..97 => random.between(60, 2 * SECOND),
             _ => random.between(2 * SECOND, MAX_DELAY),
         };
-        clicks.push(Click {
-            arrival: timestamp + delay,
-            timestamp,
-            user,
-            page: page.clone(),
-        });
+        clicks.push(Click { arrival: timestamp + delay, timestamp, user, page: page.clone() });
         // One in eleven clicks is the last, and so is a checkout: about eight clicks a session.
         if random.below(11) == 0 || page == "/checkout" {
             return timestamp;

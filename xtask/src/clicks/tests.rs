@@ -6,10 +6,7 @@ fn parse(log: &str) -> Vec<(u64, String)> {
     log.lines()
         .map(|line| {
             let mut fields = line.split(',');
-            let timestamp = fields
-                .next()
-                .and_then(|field| field.parse().ok())
-                .expect("a number comes first");
+            let timestamp = fields.next().and_then(|field| field.parse().ok()).expect("a number comes first");
             (timestamp, fields.next().expect("a user comes second").to_owned())
         })
         .collect()
@@ -27,19 +24,12 @@ fn the_log_is_large_enough_and_small_enough_and_begins_on_the_dot() {
     let (log, _) = generate(42);
     let clicks = parse(&log);
     let users: BTreeSet<_> = clicks.iter().map(|(_, user)| user).collect();
-    let (first, last) = (
-        clicks.iter().min().expect("clicks").0,
-        clicks.iter().max().expect("clicks").0,
-    );
+    let (first, last) = (clicks.iter().min().expect("clicks").0, clicks.iter().max().expect("clicks").0);
     assert!(clicks.len() >= 50_000, "{} clicks", clicks.len());
     assert!(log.len() < 2_500_000, "{} bytes", log.len());
     assert_eq!(users.len(), 2_000);
     assert_eq!(first, START_MS);
-    assert!(
-        (23 * 60..27 * 60).contains(&((last - first) / MINUTE)),
-        "{} minutes",
-        (last - first) / MINUTE
-    );
+    assert!((23 * 60..27 * 60).contains(&((last - first) / MINUTE)), "{} minutes", (last - first) / MINUTE);
 }
 
 #[test]

@@ -56,10 +56,9 @@ impl Need {
             Self::PkgConfig => one("pkg-config"),
             Self::OpenSsl => one("libssl-dev"),
             Self::Zlib => one("zlib1g-dev"),
-            Self::LibClang => LIBCLANG
-                .iter()
-                .map(|v| vec![format!("libclang1-{v}"), format!("libclang-common-{v}-dev")])
-                .collect(),
+            Self::LibClang => {
+                LIBCLANG.iter().map(|v| vec![format!("libclang1-{v}"), format!("libclang-common-{v}-dev")]).collect()
+            }
             Self::Java => JAVA.iter().map(|v| vec![format!("openjdk-{v}-jre-headless")]).collect(),
             Self::Maven => one("maven"),
         }
@@ -129,38 +128,22 @@ fn apt_install(missing: &[Need]) -> Result<()> {
 /// As [`ensure`], for what a command cannot do without.
 pub(crate) fn require(needs: &[Need], install: bool) -> Result<()> {
     let missing = ensure(needs, install);
-    if missing.is_empty() {
-        Ok(())
-    } else {
-        Err(advice(&missing).into())
-    }
+    if missing.is_empty() { Ok(()) } else { Err(advice(&missing).into()) }
 }
 
 /// One paragraph that names what is missing and how to get it.
 pub(crate) fn advice(missing: &[Need]) -> String {
     let what: Vec<_> = missing.iter().map(|need| need.purpose()).collect();
-    let packages = choose(missing, is_known).unwrap_or_else(|_| {
-        missing
-            .iter()
-            .filter_map(|need| need.packages().into_iter().next())
-            .flatten()
-            .collect()
-    });
-    format!(
-        "missing: {}. On Debian: apt-get install {}",
-        what.join(", "),
-        packages.join(" ")
-    )
+    let packages = choose(missing, is_known)
+        .unwrap_or_else(|_| missing.iter().filter_map(|need| need.packages().into_iter().next()).flatten().collect());
+    format!("missing: {}. On Debian: apt-get install {}", what.join(", "), packages.join(" "))
 }
 
 /// The first packages for each need that the archive knows.
 fn choose(missing: &[Need], known: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let mut chosen = Vec::new();
     for need in missing {
-        let packages = need
-            .packages()
-            .into_iter()
-            .find(|packages| packages.iter().all(|package| known(package)));
+        let packages = need.packages().into_iter().find(|packages| packages.iter().all(|package| known(package)));
         chosen.extend(packages.ok_or_else(|| format!("the package archive has nothing for {}", need.purpose()))?);
     }
     Ok(chosen)
@@ -171,17 +154,12 @@ fn is_known(package: &str) -> bool {
 }
 
 fn apt(arguments: &[&str]) -> Result<()> {
-    let root = Command::new("id")
-        .arg("-u")
-        .output()
-        .is_ok_and(|out| out.stdout.trim_ascii() == b"0");
+    let root = Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.trim_ascii() == b"0");
     let mut command = Command::new(if root { "env" } else { "sudo" });
     if !root {
         command.arg("env");
     }
-    run(command
-        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"])
-        .args(arguments))
+    run(command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]).args(arguments))
 }
 
 fn java_version() -> Option<u32> {
@@ -216,18 +194,11 @@ fn libclang_is_in(folders: &[PathBuf]) -> bool {
         (name.starts_with("libclang.so") || name.starts_with("libclang-")) && name.contains(".so")
     };
     let has_header = |folder: &PathBuf| {
-        entries(&folder.join("clang"))
-            .iter()
-            .any(|version| version.join("include/stddef.h").exists())
+        entries(&folder.join("clang")).iter().any(|version| version.join("include/stddef.h").exists())
     };
     folders.iter().any(|folder| entries(folder).iter().any(is_library)) && folders.iter().any(has_header)
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .collect()
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }

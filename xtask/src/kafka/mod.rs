@@ -47,16 +47,9 @@ impl Broker {
         let script = r#""$@" >"$0/broker.log" 2>&1 & echo $! >"$0/pid"; read -r _; kill -9 $!; wait; rm -rf "$0""#;
         let mut keeper = Command::new("sh");
         keeper.arg("-c").arg(script).arg(&node.dir).args(node.java(jars));
-        keeper
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0);
+        keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let keeper = keeper.spawn().context(|| "cannot start `sh`".to_owned())?;
-        let broker = Self {
-            bootstrap: node.bootstrap.clone(),
-            keeper,
-        };
+        let broker = Self { bootstrap: node.bootstrap.clone(), keeper };
         node.await_start(|| {
             // No number yet: the shell has only begun.
             fs::read_to_string(node.dir.join("pid"))
@@ -93,20 +86,11 @@ pub(crate) fn start(port: Option<u16>, install: bool) -> Result<()> {
     let errors = log.try_clone().context(|| "cannot share the log file".to_owned())?;
     let command = node.java(&jars);
     let mut java = Command::new(&command[0]);
-    java.args(&command[1..])
-        .stdin(Stdio::null())
-        .stdout(log)
-        .stderr(errors)
-        .process_group(0);
+    java.args(&command[1..]).stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
     let mut java = java.spawn().context(|| "cannot start `java`".to_owned())?;
-    let running = Running {
-        pid: java.id(),
-        dir: node.dir.clone(),
-        bootstrap: node.bootstrap.clone(),
-    };
-    let started = running
-        .write()
-        .and_then(|()| node.await_start(|| java.try_wait().is_ok_and(|status| status.is_none())));
+    let running = Running { pid: java.id(), dir: node.dir.clone(), bootstrap: node.bootstrap.clone() };
+    let started =
+        running.write().and_then(|()| node.await_start(|| java.try_wait().is_ok_and(|status| status.is_none())));
     if let Err(error) = started {
         let _ = java.kill();
         let _ = java.wait();
@@ -115,14 +99,8 @@ pub(crate) fn start(port: Option<u16>, install: bool) -> Result<()> {
     }
     eprintln!("Apache Kafka {VERSION} serves on {}", running.bootstrap);
     eprintln!("  its log:    {}", running.dir.join("broker.log").display());
-    eprintln!(
-        "  an example: cargo run -p stoat-examples --bin sessions -- --bootstrap-servers {}",
-        running.bootstrap
-    );
-    eprintln!(
-        "  the tests:  STOAT_TEST_BOOTSTRAP={} cargo xtask test",
-        running.bootstrap
-    );
+    eprintln!("  an example: cargo run -p stoat-examples --bin sessions -- --bootstrap-servers {}", running.bootstrap);
+    eprintln!("  the tests:  STOAT_TEST_BOOTSTRAP={} cargo xtask test", running.bootstrap);
     eprintln!("  its end:    cargo xtask kafka stop");
     println!("{}", running.bootstrap);
     Ok(())
@@ -138,12 +116,8 @@ pub(crate) fn stop() -> Result<()> {
         let pid = running.pid.to_string();
         output(Command::new("kill").args(["-9", &pid]))?;
         // Its files must not come back while they are removed.
-        wait_until(POLLS_UNTIL_STOPPED, || !running.is_alive()).ok_or_else(|| {
-            format!(
-                "process {pid} does not end: its directory {} stays",
-                running.dir.display()
-            )
-        })?;
+        wait_until(POLLS_UNTIL_STOPPED, || !running.is_alive())
+            .ok_or_else(|| format!("process {pid} does not end: its directory {} stays", running.dir.display()))?;
         eprintln!("stopped Apache Kafka on {}", running.bootstrap);
     } else {
         eprintln!("Apache Kafka on {} had ended by itself", running.bootstrap);
@@ -180,20 +154,11 @@ impl Running {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
         let dir = PathBuf::from(field("dir")?);
         let ours = dir.is_absolute() && dir.file_name()?.to_str()?.starts_with(DIRECTORY);
-        ours.then_some(Self {
-            pid: field("pid")?.parse().ok()?,
-            dir,
-            bootstrap: field("bootstrap")?.to_owned(),
-        })
+        ours.then_some(Self { pid: field("pid")?.parse().ok()?, dir, bootstrap: field("bootstrap")?.to_owned() })
     }
 
     fn print(&self) -> String {
-        format!(
-            "pid={}\ndir={}\nbootstrap={}\n",
-            self.pid,
-            self.dir.display(),
-            self.bootstrap
-        )
+        format!("pid={}\ndir={}\nbootstrap={}\n", self.pid, self.dir.display(), self.bootstrap)
     }
 
     fn write(&self) -> Result<()> {
@@ -215,11 +180,7 @@ impl Running {
 }
 
 fn remove(path: &Path) -> Result<()> {
-    let result = if path.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
-    };
+    let result = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match result {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(format!("cannot remove {}: {error}", path.display()).into())
@@ -241,18 +202,12 @@ impl Node {
         let id = base64_url(random_id()?);
         let dir = std::env::temp_dir().join(format!("{DIRECTORY}{id}"));
         fs::create_dir_all(&dir).context(|| format!("cannot create {}", dir.display()))?;
-        let node = Self {
-            dir,
-            bootstrap: format!("127.0.0.1:{port}"),
-        };
+        let node = Self { dir, bootstrap: format!("127.0.0.1:{port}") };
         let settings = node.settings();
         fs::write(&settings, properties(&node.dir, port, controller))
             .context(|| format!("cannot write {}", settings.display()))?;
         let mut format = Command::new("java");
-        format
-            .args(["-XX:-UsePerfData", "-cp"])
-            .arg(class_path(jars))
-            .args(["kafka.tools.StorageTool", "format"]);
+        format.args(["-XX:-UsePerfData", "-cp"]).arg(class_path(jars)).args(["kafka.tools.StorageTool", "format"]);
         format.args(["--standalone", "-t", &id, "-c"]).arg(&settings);
         if let Err(error) = output(&mut format) {
             remove(&node.dir)?;
@@ -267,29 +222,13 @@ impl Node {
 
     /// The broker's command line.
     fn java(&self, jars: &Path) -> Vec<String> {
-        let words = [
-            "java",
-            "-Xms256m",
-            "-Xmx1g",
-            "-XX:-UsePerfData",
-            "-cp",
-            &class_path(jars),
-            "kafka.Kafka",
-        ];
-        words
-            .map(str::to_owned)
-            .into_iter()
-            .chain([self.settings().display().to_string()])
-            .collect()
+        let words = ["java", "-Xms256m", "-Xmx1g", "-XX:-UsePerfData", "-cp", &class_path(jars), "kafka.Kafka"];
+        words.map(str::to_owned).into_iter().chain([self.settings().display().to_string()]).collect()
     }
 
     fn await_start(&self, mut is_alive: impl FnMut() -> bool) -> Result<()> {
         let log = self.dir.join("broker.log");
-        let text = || {
-            fs::read(&log)
-                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-                .unwrap_or_default()
-        };
+        let text = || fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         let mut alive = true;
         let started = wait_until(POLLS_UNTIL_STARTED, || {
             alive = is_alive();
@@ -335,9 +274,7 @@ fn jars() -> Result<PathBuf> {
         remove(&part)?;
         let mut maven = Command::new("mvn");
         maven.args(["-q", "-B", "-f"]).arg(root().join("xtask/kafka/pom.xml"));
-        maven
-            .arg("dependency:copy-dependencies")
-            .arg(format!("-DoutputDirectory={}", part.display()));
+        maven.arg("dependency:copy-dependencies").arg(format!("-DoutputDirectory={}", part.display()));
         output(&mut maven)?;
         fs::rename(&part, &folder).context(|| format!("cannot move the jars to {}", folder.display()))?;
     }
@@ -379,9 +316,7 @@ fn free_ports() -> Result<(u16, u16)> {
     // Both are held at the same time, so that they differ.
     let (one, other) = (listen()?, listen()?);
     let port = |of: &TcpListener| {
-        of.local_addr()
-            .map(|address| address.port())
-            .context(|| "a socket without address".to_owned())
+        of.local_addr().map(|address| address.port()).context(|| "a socket without address".to_owned())
     };
     Ok((port(&one)?, port(&other)?))
 }

@@ -12,13 +12,8 @@ fn cluster_ids_are_url_safe_base64_without_padding() {
 
 #[test]
 fn an_id_is_never_taken_for_an_option() {
-    let ids: Vec<String> = (0..1_000)
-        .map(|_| base64_url(random_id().expect("chance is there")))
-        .collect();
-    assert!(
-        ids.iter().all(|id| id.starts_with(|c: char| c.is_ascii_alphabetic())),
-        "{ids:?}"
-    );
+    let ids: Vec<String> = (0..1_000).map(|_| base64_url(random_id().expect("chance is there"))).collect();
+    assert!(ids.iter().all(|id| id.starts_with(|c: char| c.is_ascii_alphabetic())), "{ids:?}");
     assert_ne!(ids[0], ids[1]);
 }
 
@@ -30,22 +25,15 @@ fn the_version_is_the_one_that_maven_fetches() {
 
 #[test]
 fn what_start_notes_is_what_stop_reads() {
-    let running = Running {
-        pid: 7,
-        dir: PathBuf::from("/var/tmp/stoat-kafka-01"),
-        bootstrap: "127.0.0.1:9092".to_owned(),
-    };
+    let running =
+        Running { pid: 7, dir: PathBuf::from("/var/tmp/stoat-kafka-01"), bootstrap: "127.0.0.1:9092".to_owned() };
     assert_eq!(Running::parse(&running.print()), Some(running));
 }
 
 #[test]
 fn a_note_that_names_another_directory_is_refused() {
     for dir in ["/var/tmp", "/", "stoat-kafka-01", "/var/tmp/stoat-kafka-01/.."] {
-        assert_eq!(
-            Running::parse(&format!("pid=7\ndir={dir}\nbootstrap=127.0.0.1:9092\n")),
-            None,
-            "{dir}"
-        );
+        assert_eq!(Running::parse(&format!("pid=7\ndir={dir}\nbootstrap=127.0.0.1:9092\n")), None, "{dir}");
     }
 }
 
@@ -54,12 +42,6 @@ fn the_broker_listens_on_the_loopback_only() {
     let (port, controller) = free_ports().expect("two ports are free");
     assert_ne!(port, controller);
     let settings = properties(Path::new("/d"), port, controller);
-    let listeners = settings
-        .lines()
-        .find_map(|line| line.strip_prefix("listeners="))
-        .expect("listeners are set");
-    assert!(
-        listeners.split(',').all(|listener| listener.contains("://127.0.0.1:")),
-        "{listeners}"
-    );
+    let listeners = settings.lines().find_map(|line| line.strip_prefix("listeners=")).expect("listeners are set");
+    assert!(listeners.split(',').all(|listener| listener.contains("://127.0.0.1:")), "{listeners}");
 }

@@ -41,12 +41,7 @@ const FLAGS: &[&str] = &[
 /// Checksums with SSE 4.2, which every x86-64 machine since 2009 has; without it they dominate the profile.
 const FLAGS_X86_64: &[&str] = &["-msse4.2", "-mpclmul", "-mcrc32"];
 /// Large enough, or too fond of names that others use too, to be units of their own.
-const ALONE: &[&str] = &[
-    "db/c.cc",
-    "db/db_impl/db_impl.cc",
-    "db/version_set.cc",
-    "options/options_helper.cc",
-];
+const ALONE: &[&str] = &["db/c.cc", "db/db_impl/db_impl.cc", "db/version_set.cc", "options/options_helper.cc"];
 const FILES_PER_UNIT: usize = 25;
 
 /// The locked crate.
@@ -99,14 +94,8 @@ fn parse(metadata: &str) -> Result<Sys> {
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     let sys = packages.iter().find(|package| package["name"] == "librocksdb-sys");
     let field = |name: &str| sys.and_then(|package| package[name].as_str());
-    match (
-        field("version"),
-        field("manifest_path").and_then(|path| Path::new(path).parent()),
-    ) {
-        (Some(version), Some(folder)) => Ok(Sys {
-            version: version.to_owned(),
-            folder: folder.to_owned(),
-        }),
+    match (field("version"), field("manifest_path").and_then(|path| Path::new(path).parent())) {
+        (Some(version), Some(folder)) => Ok(Sys { version: version.to_owned(), folder: folder.to_owned() }),
         _ => Err("librocksdb-sys is not among the dependencies: there is nothing to build".into()),
     }
 }
@@ -115,12 +104,7 @@ fn build(sys: &Sys, work: &Path, library: &Path) -> Result<()> {
     let list = sys.folder.join("rocksdb_lib_sources.txt");
     let list = fs::read_to_string(&list).context(|| format!("cannot read {}", list.display()))?;
     let lz4 = lz4_header(&sys.folder)?;
-    let includes = [
-        sys.folder.join("rocksdb/include"),
-        sys.folder.join("rocksdb"),
-        sys.folder.clone(),
-        lz4,
-    ];
+    let includes = [sys.folder.join("rocksdb/include"), sys.folder.join("rocksdb"), sys.folder.clone(), lz4];
     let compile = |name: &str, files: &[&str]| -> Result<PathBuf> {
         let (source, object) = (work.join(format!("{name}.cc")), work.join(format!("{name}.o")));
         let text: String = files.iter().map(|file| include(&sys.folder, file)).collect();
@@ -142,26 +126,15 @@ fn build(sys: &Sys, work: &Path, library: &Path) -> Result<()> {
     eprintln!("  RocksDB of librocksdb-sys {version}: {n} units, about 6 minutes on 2 cores, once");
     let mut objects = Vec::new();
     let mut failed = Vec::new();
-    let named: Vec<_> = units
-        .iter()
-        .enumerate()
-        .map(|(i, files)| (format!("unit-{i}"), files.clone()))
-        .collect();
-    for (result, (_, files)) in in_parallel(&named, |(name, files)| compile(name, files))
-        .into_iter()
-        .zip(&named)
-    {
+    let named: Vec<_> = units.iter().enumerate().map(|(i, files)| (format!("unit-{i}"), files.clone())).collect();
+    for (result, (_, files)) in in_parallel(&named, |(name, files)| compile(name, files)).into_iter().zip(&named) {
         match result {
             Ok(object) => objects.push(object),
             Err(_) => failed.extend(files),
         }
     }
     // Files of another version may clash in one unit; alone they compile as cargo would compile them.
-    let named: Vec<_> = failed
-        .iter()
-        .enumerate()
-        .map(|(i, file)| (format!("file-{i}"), vec![*file]))
-        .collect();
+    let named: Vec<_> = failed.iter().enumerate().map(|(i, file)| (format!("file-{i}"), vec![*file])).collect();
     for result in in_parallel(&named, |(name, files)| compile(name, files)) {
         objects.push(result?);
     }
@@ -177,11 +150,7 @@ fn units(list: &str) -> Vec<Vec<&str>> {
     let mut open: Vec<(&str, Vec<&str>)> = Vec::new();
     // `build_version.cc` lies beside RocksDB's folder: the crate writes its own.
     units.push(vec!["../build_version.cc"]);
-    for file in list
-        .lines()
-        .map(str::trim)
-        .filter(|file| !file.is_empty() && !file.ends_with("build_version.cc"))
-    {
+    for file in list.lines().map(str::trim).filter(|file| !file.is_empty() && !file.ends_with("build_version.cc")) {
         if ALONE.contains(&file) || Path::new(file).extension().is_none_or(|extension| extension != "cc") {
             units.push(vec![file]);
             continue;
@@ -196,11 +165,7 @@ fn units(list: &str) -> Vec<Vec<&str>> {
             units.push(std::mem::take(&mut open[at].1));
         }
     }
-    units.extend(
-        open.into_iter()
-            .map(|(_, files)| files)
-            .filter(|files| !files.is_empty()),
-    );
+    units.extend(open.into_iter().map(|(_, files)| files).filter(|files| !files.is_empty()));
     units.sort_by_key(|files| std::cmp::Reverse(files.len()));
     units
 }
@@ -213,12 +178,7 @@ fn include(sys: &Path, file: &str) -> String {
 fn lz4_header(sys: &Path) -> Result<PathBuf> {
     let mut folders = Vec::from_iter(std::env::var_os("LZ4_INCLUDE_DIR").map(PathBuf::from));
     folders.push("/usr/include".into());
-    let beside = sys
-        .parent()
-        .and_then(|folder| fs::read_dir(folder).ok())
-        .into_iter()
-        .flatten()
-        .flatten();
+    let beside = sys.parent().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
     let mut crates: Vec<PathBuf> = beside
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("lz4-sys-"))
         .map(|entry| entry.path().join("liblz4/lib"))

@@ -10,16 +10,8 @@ use crate::sh::{Context as _, Result, output, root};
 mod tests;
 
 /// Crates that are unmaintained or that we have a better one for; `deny.toml` gives the reasons.
-const BANNED_CRATES: &[&str] = &[
-    "async-std",
-    "bincode",
-    "fxhash",
-    "lazy_static",
-    "paste",
-    "proc-macro-error",
-    "serde_yaml",
-    "serde_yml",
-];
+const BANNED_CRATES: &[&str] =
+    &["async-std", "bincode", "fxhash", "lazy_static", "paste", "proc-macro-error", "serde_yaml", "serde_yml"];
 /// Banned as our own dependency only: `tracing-subscriber` brings it.
 const TOLERATED_BELOW: &[&str] = &["lazy_static"];
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -36,8 +28,7 @@ struct Finding {
 /// Checks every file that git knows or would add.
 pub(crate) fn run() -> Result<()> {
     let mut git = Command::new("git");
-    git.current_dir(root())
-        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    git.current_dir(root()).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let files = output(&mut git)?;
     let (mut checked, mut findings) = (0, Vec::new());
     for file in files.split('\0').filter(|file| !file.is_empty()) {
@@ -49,22 +40,14 @@ pub(crate) fn run() -> Result<()> {
         let bytes = fs::read(&path).context(|| format!("cannot read {}", path.display()))?;
         let Ok(text) = String::from_utf8(bytes) else { continue };
         checked += 1;
-        findings.extend(
-            check(file, &text)
-                .into_iter()
-                .map(|finding| format!("{file}:{}: {}", finding.line, finding.rule)),
-        );
+        findings
+            .extend(check(file, &text).into_iter().map(|finding| format!("{file}:{}: {}", finding.line, finding.rule)));
     }
     if findings.is_empty() {
         eprintln!("  {checked} files keep the house rules");
         return Ok(());
     }
-    Err(format!(
-        "{} house rules are broken:\n  {}",
-        findings.len(),
-        findings.join("\n  ")
-    )
-    .into())
+    Err(format!("{} house rules are broken:\n  {}", findings.len(), findings.join("\n  ")).into())
 }
 
 fn check(file: &str, text: &str) -> Vec<Finding> {
@@ -81,20 +64,14 @@ fn check(file: &str, text: &str) -> Vec<Finding> {
             );
         }
         if let Some(host) = private_host(line) {
-            find(
-                at,
-                format!("`{host}` is reached from one network only: leave the host out"),
-            );
+            find(at, format!("`{host}` is reached from one network only: leave the host out"));
         }
         if line.starts_with('[') {
             line.trim_end().clone_into(&mut section);
         }
         if file == "Cargo.lock" {
             if line.starts_with("source = ") && !line.contains(CRATES_IO) {
-                find(
-                    at,
-                    "a crate from elsewhere than crates.io: take it from there".to_owned(),
-                );
+                find(at, "a crate from elsewhere than crates.io: take it from there".to_owned());
             }
             if let Some(name) = line.strip_prefix("name = ").map(|name| name.trim_matches('"'))
                 && BANNED_CRATES.contains(&name)
@@ -125,9 +102,7 @@ fn check(file: &str, text: &str) -> Vec<Finding> {
                         .to_owned(),
                 );
             }
-            let is_unsafe = ["unsafe {", "unsafe fn", "unsafe impl"]
-                .iter()
-                .any(|word| code.contains(word));
+            let is_unsafe = ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|word| code.contains(word));
             if is_unsafe && file.starts_with("stoat-core/") && !file.starts_with(UNSAFE_ALLOWED) {
                 find(at, format!("unsafe code is allowed in {UNSAFE_ALLOWED} only"));
             }
@@ -145,9 +120,7 @@ fn is_test_file(file: &str) -> bool {
 }
 
 fn has_reason(lines: &[&str], at: usize) -> bool {
-    lines[at.saturating_sub(1)..=at]
-        .iter()
-        .any(|line| line.contains("// sleep: "))
+    lines[at.saturating_sub(1)..=at].iter().any(|line| line.contains("// sleep: "))
 }
 
 /// A path below somebody's own folder.
@@ -166,16 +139,11 @@ fn machine_path(line: &str) -> Option<&'static str> {
 fn private_host(line: &str) -> Option<&str> {
     line.match_indices("://").find_map(|(at, mark)| {
         let rest = &line[at + mark.len()..];
-        let end = rest
-            .find(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '-')
-            .unwrap_or(rest.len());
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '-').unwrap_or(rest.len());
         let host = &rest[..end];
-        let private = ["10.", "192.168."]
-            .iter()
-            .any(|net| host.starts_with(net) && host.ends_with(|c: char| c.is_ascii_digit()))
-            || [".internal", ".corp", ".lan", ".intra", ".local"]
-                .iter()
-                .any(|zone| host.ends_with(zone));
+        let private =
+            ["10.", "192.168."].iter().any(|net| host.starts_with(net) && host.ends_with(|c: char| c.is_ascii_digit()))
+                || [".internal", ".corp", ".lan", ".intra", ".local"].iter().any(|zone| host.ends_with(zone));
         private.then_some(host)
     })
 }

@@ -7,11 +7,7 @@ fn lines(file: &str, text: &str) -> Vec<usize> {
 
 #[test]
 fn paths_of_one_machine_are_found_and_others_are_not() {
-    let text = format!(
-        "let a = \"{0}x\";\ncd target{0}x\nin ({1}me/x)\n../work/x",
-        concat!("/ro", "ot/"),
-        "/ho"
-    );
+    let text = format!("let a = \"{0}x\";\ncd target{0}x\nin ({1}me/x)\n../work/x", concat!("/ro", "ot/"), "/ho");
     assert_eq!(lines("README.md", &text), [1, 3]);
 }
 
@@ -51,13 +47,7 @@ fn crates_come_from_crates_io() {
     let lock =
         "source = \"registry+https://github.com/rust-lang/crates.io-index\"\nsource = \"git+https://example.com/x\"";
     assert_eq!(lines("Cargo.lock", lock), [2]);
-    assert_eq!(
-        lines(
-            "a/.cargo/config.toml",
-            "[alias]\n[source.crates-io]\nreplace-with = \"x\""
-        ),
-        [2, 3]
-    );
+    assert_eq!(lines("a/.cargo/config.toml", "[alias]\n[source.crates-io]\nreplace-with = \"x\""), [2, 3]);
     assert_eq!(lines("xtask/kafka/pom.xml", "<dependencies/>\n<repository>"), [2]);
 }
 
@@ -65,19 +55,14 @@ fn crates_come_from_crates_io() {
 fn unsafe_code_stays_where_the_kafka_client_is() {
     let text = "unsafe { call() }\n// unsafe { call() }";
     assert_eq!(lines("stoat-core/src/lane.rs", text), [1]);
-    assert_eq!(
-        lines("stoat-core/src/broker/kafka/consume.rs", text),
-        Vec::<usize>::new()
-    );
+    assert_eq!(lines("stoat-core/src/broker/kafka/consume.rs", text), Vec::<usize>::new());
 }
 
 #[test]
 fn the_list_of_banned_crates_is_that_of_deny_toml() {
     let deny = include_str!("../../../deny.toml");
-    let mut listed: Vec<&str> = deny
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("{ crate = \"")?.split('"').next())
-        .collect();
+    let mut listed: Vec<&str> =
+        deny.lines().filter_map(|line| line.trim().strip_prefix("{ crate = \"")?.split('"').next()).collect();
     listed.sort_unstable();
     assert_eq!(listed, BANNED_CRATES);
 }

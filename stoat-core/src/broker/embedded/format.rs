@@ -122,26 +122,11 @@ pub(super) fn unframe(bytes: &[u8]) -> Option<Framed<'_>> {
 
 /// An entry's body, read.
 pub(super) enum Entry<'a> {
-    Created {
-        topic: u32,
-        partitions: i32,
-        name: &'a str,
-        id: &'a str,
-        config: Vec<(String, String)>,
-    },
-    Deleted {
-        topic: u32,
-    },
-    Producer {
-        epoch: i64,
-        id: &'a str,
-    },
+    Created { topic: u32, partitions: i32, name: &'a str, id: &'a str, config: Vec<(String, String)> },
+    Deleted { topic: u32 },
+    Producer { epoch: i64, id: &'a str },
     Commit(Commit<'a>),
-    LogStart {
-        topic: u32,
-        partition: i32,
-        start: NextOffset,
-    },
+    LogStart { topic: u32, partition: i32, start: NextOffset },
 }
 
 /// A commit, its records unread.
@@ -193,11 +178,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn take(&mut self, n: usize) -> Result<&'a [u8], Bad> {
-        let end = self
-            .at
-            .checked_add(n)
-            .filter(|e| *e <= self.all.len())
-            .ok_or("it ends too early")?;
+        let end = self.at.checked_add(n).filter(|e| *e <= self.all.len()).ok_or("it ends too early")?;
         let taken = &self.all[self.at..end];
         self.at = end;
         Ok(taken)
@@ -253,9 +234,7 @@ impl<'a> Cursor<'a> {
     fn opt(&mut self) -> Result<Option<&'a [u8]>, Bad> {
         match self.uv()? {
             0 => Ok(None),
-            n => self
-                .take(usize::try_from(n - 1).map_err(|_| "a length is too large")?)
-                .map(Some),
+            n => self.take(usize::try_from(n - 1).map_err(|_| "a length is too large")?).map(Some),
         }
     }
 
@@ -291,10 +270,7 @@ pub(super) fn read_entry(body: &[u8]) -> Result<Entry<'_>, Bad> {
                 .collect::<Result<_, Bad>>()?,
         },
         2 => Entry::Deleted { topic: c.u32()? },
-        3 => Entry::Producer {
-            epoch: c.i64()?,
-            id: c.str()?,
-        },
+        3 => Entry::Producer { epoch: c.i64()?, id: c.str()? },
         kind @ (4 | 5) => {
             let _time = c.i64()?;
             let (id, epoch) = (c.str()?, c.i64()?);
@@ -302,12 +278,7 @@ pub(super) fn read_entry(body: &[u8]) -> Result<Entry<'_>, Bad> {
             for _ in 0..c.u16()? {
                 let group = c.str()?;
                 for _ in 0..c.u32()? {
-                    offsets.push(GroupOffset {
-                        group,
-                        topic: c.u32()?,
-                        partition: c.i32()?,
-                        next: c.i64()?,
-                    });
+                    offsets.push(GroupOffset { group, topic: c.u32()?, partition: c.i32()?, next: c.i64()? });
                 }
             }
             let mut chunks = Vec::new();
@@ -317,25 +288,12 @@ pub(super) fn read_entry(body: &[u8]) -> Result<Entry<'_>, Bad> {
                 c.take(head.len as usize)?;
                 chunks.push((head, at));
             }
-            Entry::Commit(Commit {
-                kept: kind == 5,
-                producer: (id, epoch),
-                offsets,
-                chunks,
-            })
+            Entry::Commit(Commit { kept: kind == 5, producer: (id, epoch), offsets, chunks })
         }
-        6 => Entry::LogStart {
-            topic: c.u32()?,
-            partition: c.i32()?,
-            start: c.i64()?,
-        },
+        6 => Entry::LogStart { topic: c.u32()?, partition: c.i32()?, start: c.i64()? },
         _ => return Err("an entry is of an unknown kind"),
     };
-    if c.at == body.len() {
-        Ok(entry)
-    } else {
-        Err("an entry is longer than what it says")
-    }
+    if c.at == body.len() { Ok(entry) } else { Err("an entry is longer than what it says") }
 }
 
 fn put_str(out: &mut Vec<u8>, s: &str) {
@@ -527,11 +485,7 @@ impl<'a> ChunkReader<'a> {
         if crc32fast::hash(data) != head.crc {
             return Err("the checksum of its records is wrong");
         }
-        Ok(Self {
-            head,
-            records: Cursor::new(data),
-            left: head.count,
-        })
+        Ok(Self { head, records: Cursor::new(data), left: head.count })
     }
 
     /// The next record: offset, timestamp, key, value; the headers are read by [`Headed::headers`].
@@ -550,14 +504,7 @@ impl<'a> ChunkReader<'a> {
             c.bytes()?;
             c.opt()?;
         }
-        Ok(Some(Headed {
-            offset,
-            timestamp,
-            key,
-            value,
-            n_headers: n,
-            headers: &c.all[from..c.at],
-        }))
+        Ok(Some(Headed { offset, timestamp, key, value, n_headers: n, headers: &c.all[from..c.at] }))
     }
 }
 

@@ -46,18 +46,11 @@ impl Settings {
     pub(super) fn parse(config: &[(String, String)]) -> Result<Self, String> {
         let text = |name: &str| {
             let default = DEFAULTS.iter().find(|(n, _)| *n == name).map_or("", |(_, v)| v);
-            config
-                .iter()
-                .rev()
-                .find(|(n, _)| n == name)
-                .map_or(default, |(_, v)| v.as_str())
-                .trim()
-                .to_owned()
+            config.iter().rev().find(|(n, _)| n == name).map_or(default, |(_, v)| v.as_str()).trim().to_owned()
         };
         let number = |name: &str| {
             let t = text(name);
-            t.parse::<i64>()
-                .map_err(|_| format!("`{name}` is `{t}`, which is not a whole number"))
+            t.parse::<i64>().map_err(|_| format!("`{name}` is `{t}`, which is not a whole number"))
         };
         let mut settings = Self {
             compact: false,
@@ -73,9 +66,7 @@ impl Settings {
                 "compact" => settings.compact = true,
                 "delete" => settings.delete = true,
                 other => {
-                    return Err(format!(
-                        "`cleanup.policy` has `{other}`; there are `compact` and `delete`"
-                    ));
+                    return Err(format!("`cleanup.policy` has `{other}`; there are `compact` and `delete`"));
                 }
             }
         }
@@ -151,28 +142,13 @@ impl State {
     /// Takes in an entry of the journal. `at`: where its body begins in its file.
     pub(super) fn apply(&mut self, file: FileId, at: u64, body: &[u8]) -> Result<(), Bad> {
         match format::read_entry(body)? {
-            Entry::Created {
-                topic,
-                partitions,
-                name,
-                id,
-                config,
-            } => {
+            Entry::Created { topic, partitions, name, id, config } => {
                 let settings = Settings::parse(&config).map_err(|_| "a topic's settings cannot be read")?;
                 let name: Arc<str> = name.into();
                 let n = usize::try_from(partitions).map_err(|_| "a topic's partition count is negative")?;
                 self.names.insert(Arc::clone(&name), topic);
                 let partitions = vec![Partition::default(); n];
-                self.topics.insert(
-                    topic,
-                    Topic {
-                        name,
-                        id: id.to_owned(),
-                        config,
-                        settings,
-                        partitions,
-                    },
-                );
+                self.topics.insert(topic, Topic { name, id: id.to_owned(), config, settings, partitions });
                 self.next_topic = self.next_topic.max(topic + 1);
             }
             Entry::Deleted { topic } => {
@@ -200,11 +176,7 @@ impl State {
                         group.insert((o.topic, o.partition), o.next);
                     }
                 }
-                let chunks: u64 = commit
-                    .chunks
-                    .iter()
-                    .map(|(h, _)| u64::from(h.len) + CHUNK_HEADER as u64)
-                    .sum();
+                let chunks: u64 = commit.chunks.iter().map(|(h, _)| u64::from(h.len) + CHUNK_HEADER as u64).sum();
                 if !commit.kept {
                     // Offsets and epochs of a commit are soon replaced by those of a later one.
                     let usage = self.files.entry(file).or_default();
@@ -214,11 +186,7 @@ impl State {
                     self.add_chunk(head, file, at + *in_body as u64)?;
                 }
             }
-            Entry::LogStart {
-                topic,
-                partition,
-                start,
-            } => {
+            Entry::LogStart { topic, partition, start } => {
                 let Some(p) = self.partition_mut(topic, partition) else {
                     return Ok(());
                 };
@@ -255,11 +223,7 @@ impl State {
         self.next_topic = self.next_topic.max(head.topic + 1);
         let topic = self.topics.get_mut(&head.topic);
         let compact = topic.as_ref().is_some_and(|t| t.settings.compact);
-        let partition = topic.and_then(|t| {
-            usize::try_from(head.partition)
-                .ok()
-                .and_then(|i| t.partitions.get_mut(i))
-        });
+        let partition = topic.and_then(|t| usize::try_from(head.partition).ok().and_then(|i| t.partitions.get_mut(i)));
         let Some(p) = partition.filter(|p| head.next > p.start) else {
             usage.dead += u64::from(place.len);
             return Ok(());
@@ -286,17 +250,11 @@ impl State {
 
     /// A partition.
     pub(super) fn partition(&self, topic: u32, partition: i32) -> Option<&Partition> {
-        self.topics
-            .get(&topic)?
-            .partitions
-            .get(usize::try_from(partition).ok()?)
+        self.topics.get(&topic)?.partitions.get(usize::try_from(partition).ok()?)
     }
 
     fn partition_mut(&mut self, topic: u32, partition: i32) -> Option<&mut Partition> {
-        self.topics
-            .get_mut(&topic)?
-            .partitions
-            .get_mut(usize::try_from(partition).ok()?)
+        self.topics.get_mut(&topic)?.partitions.get_mut(usize::try_from(partition).ok()?)
     }
 
     /// Puts the chunks of a rewritten file in the place of those of the files that it was made of.
@@ -308,10 +266,7 @@ impl State {
         let mut by_partition: BTreeMap<(u32, i32), Vec<(Place, bool)>> = BTreeMap::new();
         for (head, at) in chunks {
             let place = (Place::of(head, new, *at), head.flags & COMPACTED != 0);
-            by_partition
-                .entry((head.topic, head.partition))
-                .or_default()
-                .push(place);
+            by_partition.entry((head.topic, head.partition)).or_default().push(place);
         }
         for (number, topic) in &mut self.topics {
             for (i, p) in topic.partitions.iter_mut().enumerate() {
@@ -344,11 +299,7 @@ impl State {
             }
         }
         // What is left belongs to topics that were deleted meanwhile.
-        usage.dead += by_partition
-            .values()
-            .flatten()
-            .map(|(place, _)| u64::from(place.len))
-            .sum::<u64>();
+        usage.dead += by_partition.values().flatten().map(|(place, _)| u64::from(place.len)).sum::<u64>();
         self.files.insert(new, usage);
     }
 }

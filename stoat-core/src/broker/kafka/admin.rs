@@ -22,8 +22,6 @@ pub(super) struct Job {
     pub(super) ask: Command,
 }
 
-/// How long a question may take, its repetitions included.
-const PATIENCE: Duration = Duration::from_secs(15);
 /// Pause before a question that was answered "try again" is put again.
 const AGAIN: Duration = Duration::from_millis(50);
 /// How often the topics that are read are looked at: one that was deleted is told within two rounds.
@@ -110,7 +108,7 @@ impl Admin<'_> {
 
     /// Puts a question until it is answered for good or the time is over.
     fn ask<T>(&self, what: &str, mut question: impl FnMut(Duration) -> Asked<T>) -> Result<T, BrokerError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.config.patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let (code, text) = match question(left) {
@@ -211,7 +209,7 @@ impl Admin<'_> {
         })?;
         // A topic is of use only when its partitions are led.
         let names: Vec<&str> = topics.iter().map(|t| &*t.name).collect();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.config.patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let facts = self.ask(what, |t| self.client.describe_topics(&names, t))?;

@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::ffi::{self, Setting};
 use crate::error::{Error, ErrorKind, Result};
 
+/// The default of [`KafkaConfig::patience`].
+const PATIENCE: Duration = Duration::from_secs(15);
+
 /// How to reach Kafka and as whom.
 #[derive(Clone)]
 pub struct KafkaConfig {
@@ -17,6 +20,8 @@ pub struct KafkaConfig {
     pub group_id: String,
     /// After this time a transaction that was not ended is aborted by the broker; also bounds every wait for one.
     pub transaction_timeout: Duration,
+    /// How long a question about topics, offsets or the group may take, its repetitions included.
+    pub patience: Duration,
     /// Bytes that this client may use for what it has read ahead and for what waits to be written.
     pub memory: usize,
     /// Settings of librdkafka, such as `security.protocol`; they win over Stoat's own, save those that exactly-once rests on.
@@ -38,6 +43,7 @@ impl KafkaConfig {
             transactional_id: transactional_id.into(),
             group_id: group_id.into(),
             transaction_timeout: Duration::from_mins(1),
+            patience: PATIENCE,
             memory: 32 << 20,
             client: Vec::new(),
         }
@@ -53,6 +59,7 @@ impl fmt::Debug for KafkaConfig {
             .field("transactional_id", &self.transactional_id)
             .field("group_id", &self.group_id)
             .field("transaction_timeout", &self.transaction_timeout)
+            .field("patience", &self.patience)
             .field("memory", &self.memory)
             .field("client", &names)
             .finish()
@@ -100,7 +107,7 @@ impl KafkaConfig {
                 Ok(()) => {}
                 Err(Setting::Unknown) => {
                     return config(format!(
-                        "client setting `{key}` is unknown to the Kafka client: see librdkafka's configuration properties"
+                        "client setting `{key}` (`stoat.kafka.client.{key}`) is unknown to the Kafka client: see librdkafka's configuration properties"
                     ));
                 }
                 Err(Setting::Invalid) => {
@@ -126,6 +133,8 @@ impl KafkaConfig {
             ("reconnect.backoff.ms".into(), "50".into()),
             ("reconnect.backoff.max.ms".into(), "1000".into()),
             ("topic.metadata.refresh.interval.ms".into(), "10000".into()),
+            // How long a topic that is not there is taken for one that is just being made.
+            ("topic.metadata.propagation.max.ms".into(), "5000".into()),
             ("statistics.interval.ms".into(), "0".into()),
             ("enable.metrics.push".into(), "false".into()),
         ];
@@ -204,7 +213,6 @@ impl KafkaConfig {
                 ("fetch.error.backoff.ms", "100".into()),
                 // A partition that is opened or drained waits for the request that is under way to its broker.
                 ("fetch.wait.max.ms", "50".into()),
-                ("topic.metadata.propagation.max.ms", "5000".into()),
             ],
             &[
                 ("group.id", self.group_id.clone()),

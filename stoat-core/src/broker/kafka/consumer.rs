@@ -27,7 +27,7 @@ const FEWEST: usize = 4;
 
 /// Tells that a partition's queue has messages, if anybody waits for them.
 struct Ready {
-    ready: AtomicBool,
+    messages: AtomicBool,
     wanted: AtomicBool,
     link: Arc<Link>,
 }
@@ -35,7 +35,7 @@ struct Ready {
 impl Signal for Ready {
     fn ready(&self) {
         // Both flags are set before the other is read, here and in `want`: one of the two sees both.
-        self.ready.store(true, Ordering::SeqCst);
+        self.messages.store(true, Ordering::SeqCst);
         if self.wanted.load(Ordering::SeqCst) {
             self.link.data();
         }
@@ -45,7 +45,7 @@ impl Signal for Ready {
 impl Ready {
     fn want(&self) {
         self.wanted.store(true, Ordering::SeqCst);
-        if self.ready.load(Ordering::SeqCst) {
+        if self.messages.load(Ordering::SeqCst) {
             self.link.data();
         }
     }
@@ -161,7 +161,7 @@ impl Reader {
             opened.generation += 1;
             let generation = opened.generation;
             let signal = Arc::new(Ready {
-                ready: AtomicBool::new(false),
+                messages: AtomicBool::new(false),
                 wanted: AtomicBool::new(false),
                 link: Arc::clone(&self.table.link),
             });
@@ -203,8 +203,8 @@ impl Reader {
         let mut opened = self.table.lock();
         for (partition, entry) in &mut opened.entries {
             let signal = &entry.signal;
-            if signal.wanted.load(Ordering::SeqCst) && signal.ready.load(Ordering::SeqCst) {
-                entry.take(partition, &self.table.link, &mut self.scratch, out);
+            if signal.wanted.load(Ordering::SeqCst) && signal.messages.load(Ordering::SeqCst) {
+                entry.take(partition, &mut self.scratch, out);
             }
         }
     }
@@ -218,10 +218,10 @@ impl Reader {
 }
 
 impl Entry {
-    fn take(&mut self, partition: &TopicPartition, link: &Link, scratch: &mut Scratch, out: &mut Vec<Event>) {
+    fn take(&mut self, partition: &TopicPartition, scratch: &mut Scratch, out: &mut Vec<Event>) {
         let Some(queue) = &self.queue else { return };
         // Cleared before looking: a message that arrives meanwhile sets it again.
-        self.signal.ready.store(false, Ordering::SeqCst);
+        self.signal.messages.store(false, Ordering::SeqCst);
         let likely = queue.len().min(self.max_bytes / self.weight + 1);
         let mut batch = RecordBatch::with_capacity(likely, (likely * self.weight).min(self.max_bytes));
         let mut position = self.position;
@@ -263,12 +263,9 @@ impl Entry {
             }
             if batch.weight() >= self.max_bytes {
                 // There may be more; nobody will say so again.
-                self.signal.ready.store(true, Ordering::SeqCst);
+                self.signal.messages.store(true, Ordering::SeqCst);
                 break;
             }
-        }
-        if position != self.position || caught_up {
-            link.up();
         }
         self.position = position;
         if !batch.is_empty() || caught_up {

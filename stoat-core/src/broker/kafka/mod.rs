@@ -11,6 +11,7 @@
 //!
 //! Known limits of librdkafka: a record whose timestamp is 0 (1970-01-01T00:00:00.000Z) is written with timestamp 1,
 //! because librdkafka takes 0 for "now".
+#![expect(clippy::disallowed_methods, reason = "a broker's client is an edge: it bounds its waits by the clock")]
 
 mod admin;
 mod config;

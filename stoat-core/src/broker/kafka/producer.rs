@@ -505,11 +505,11 @@ impl Reports {
             *known = end.max(*known);
         }
         match first_refused {
-            Some((ordinal, code, text)) if refused == 1 || named => {
-                if state.refused.as_ref().is_none_or(|(o, ..)| ordinal < *o) {
-                    state.refused = Some((ordinal, code, text));
-                }
-            }
+            Some(found) if refused == 1 || named => match &mut state.refused {
+                // The first in the order of the transaction is the verdict.
+                Some(first) if first.0 <= found.0 => {}
+                other => *other = Some(found),
+            },
             Some((_, code, text)) => {
                 state.batch_refused.get_or_insert((code, text));
             }
@@ -530,7 +530,7 @@ impl Reports {
 /// One producer client with the thread that polls it.
 struct Session {
     topics: Vec<(Arc<str>, Topic)>,
-    tables: Vec<(Arc<[Arc<str>]>, Vec<Option<usize>>)>,
+    tables: Vec<Table>,
     args: ProduceArgs,
     reports: Arc<Reports>,
     ended: Arc<AtomicBool>,
@@ -542,6 +542,9 @@ struct Session {
     coordinator_used: Option<Instant>,
     client: Arc<Client>,
 }
+
+/// A batch's topic table, and where in `Session::topics` each of its topics is, as far as known.
+type Table = (Arc<[Arc<str>]>, Vec<Option<usize>>);
 
 /// Offsets to add, how long to wait, and where to answer.
 type Offsets = (Vec<(TopicPartition, NextOffset)>, Duration, Sender<Result<(), Failure>>);
@@ -615,13 +618,12 @@ impl Session {
             return Ok(known);
         }
         let name = Arc::clone(&self.tables[table].0[idx as usize]);
-        let slot = match self.topics.iter().position(|(n, _)| *n == name) {
-            Some(slot) => slot,
-            None => {
-                let topic = self.client.topic(&name)?;
-                self.topics.push((name, topic));
-                self.topics.len() - 1
-            }
+        let slot = if let Some(slot) = self.topics.iter().position(|(n, _)| *n == name) {
+            slot
+        } else {
+            let topic = self.client.topic(&name)?;
+            self.topics.push((name, topic));
+            self.topics.len() - 1
         };
         self.tables[table].1[idx as usize] = Some(slot);
         Ok(slot)

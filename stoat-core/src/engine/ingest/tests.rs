@@ -27,11 +27,7 @@ impl LaneNet for FakeNet {
         for item in batch.items {
             let source = &batch.sources[item.source as usize];
             assert!(item.number >= self.frontier, "nothing below the frontier follows");
-            self.records.push((
-                item.number,
-                source.partition,
-                source.batch.get(item.index as usize).offset,
-            ));
+            self.records.push((item.number, source.partition, source.batch.get(item.index as usize).offset));
             self.lanes.insert(item.number, lane);
         }
     }
@@ -60,13 +56,7 @@ fn ingest(partitions: u32, idleness: u64) -> Ingest {
     let plan = Plan {
         application_id: "app".to_owned(),
         inputs: Vec::new(),
-        subs: vec![SubPlan {
-            name: "in".to_owned(),
-            lanes: 3,
-            feeders: Vec::new(),
-            has_sources: true,
-            foreign: false,
-        }],
+        subs: vec![SubPlan { name: "in".to_owned(), lanes: 3, feeders: Vec::new(), has_sources: true, foreign: false }],
         changelogs: Vec::new(),
         sink_topics: Arc::new([]),
         sink_partitions: Vec::new(),
@@ -80,23 +70,13 @@ fn ingest(partitions: u32, idleness: u64) -> Ingest {
         watermark: WatermarkStrategy {
             out_of_orderness: Duration::from_millis(2),
             idleness: Duration::from_millis(idleness),
-            future_bound: Duration::from_millis(1000),
+            future_bound: Duration::from_secs(1),
         },
         name: format!("in-{i}"),
     };
-    let cut = InputCut {
-        next: 0,
-        watermark: Timestamp::MIN,
-    };
-    let cut = Cut {
-        inputs: vec![cut; partitions as usize],
-        marked: vec![Timestamp::MIN],
-        wall: Timestamp(0),
-    };
-    let limits = Limits {
-        max_wait: Duration::from_millis(100),
-        fetch_budget: 1 << 20,
-    };
+    let cut = InputCut { next: 0, watermark: Timestamp::MIN };
+    let cut = Cut { inputs: vec![cut; partitions as usize], marked: vec![Timestamp::MIN], wall: Timestamp(0) };
+    let limits = Limits { max_wait: Duration::from_millis(100), fetch_budget: 1 << 20 };
     let specs = (0..partitions).map(spec).collect();
     Ingest::new(&plan, specs, &cut, limits, 0)
 }
@@ -104,13 +84,7 @@ fn ingest(partitions: u32, idleness: u64) -> Ingest {
 fn fetched(partition: u32, first: Offset, times: &[i64], caught_up: bool) -> Fetched {
     let mut batch = RecordBatch::default();
     for (i, t) in times.iter().enumerate() {
-        batch.push(
-            first + i as i64,
-            Timestamp(*t),
-            Some(&[i as u8]),
-            Some(b"v"),
-            Headers::default(),
-        );
+        batch.push(first + i as i64, Timestamp(*t), Some(&[i as u8]), Some(b"v"), Headers::default());
     }
     Fetched {
         partition: TopicPartition::new("in", partition as i32),
@@ -132,28 +106,10 @@ fn i02_a_partition_is_never_reordered_and_heads_are_merged_by_time() {
     ingest.fetched(0, fetched(0, 0, &[5, 1, 9], true)).unwrap();
     ingest.fetched(1, fetched(1, 0, &[6, 7], true)).unwrap();
     let done = ingest.dispatch(&mut net, 0, Timestamp(0), 100);
-    assert_eq!(
-        done,
-        Dispatched {
-            records: 5,
-            stalled: false
-        }
-    );
+    assert_eq!(done, Dispatched { records: 5, stalled: false });
     assert_eq!(order(&net), [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2)]);
-    assert_eq!(
-        ingest.origin(5).unwrap(),
-        Origin {
-            partition: 0,
-            offset: 2
-        }
-    );
-    assert_eq!(
-        ingest.origin(3).unwrap(),
-        Origin {
-            partition: 1,
-            offset: 0
-        }
-    );
+    assert_eq!(ingest.origin(5).unwrap(), Origin { partition: 0, offset: 2 });
+    assert_eq!(ingest.origin(3).unwrap(), Origin { partition: 1, offset: 0 });
 }
 
 #[test]
@@ -202,10 +158,7 @@ fn n6_a_future_record_moves_no_watermark_and_holds_nobody_back() {
 
 #[test]
 fn n6_a_record_without_a_timestamp_is_named() {
-    let e = ingest(1, 0)
-        .fetched(0, fetched(0, 7, &[-1], true))
-        .unwrap_err()
-        .to_string();
+    let e = ingest(1, 0).fetched(0, fetched(0, 7, &[-1], true)).unwrap_err().to_string();
     assert!(e.contains("in-0@7") && e.contains("LogAppendTime"), "{e}");
 }
 
@@ -217,18 +170,10 @@ fn c08_slow_is_not_idle_and_an_idle_partition_is_left_out_of_the_watermark() {
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     ingest.dispatch(&mut net, 200, Timestamp(0), 100);
     ingest.find_idle(1_000, u64::MAX);
-    assert_eq!(
-        ingest.watermarks(),
-        [Timestamp(8)],
-        "partition 1 has more to come: slow, not idle"
-    );
+    assert_eq!(ingest.watermarks(), [Timestamp(8)], "partition 1 has more to come: slow, not idle");
     ingest.fetched(1, fetched(1, 1, &[], true)).unwrap();
     ingest.find_idle(1_000, 1);
-    assert_eq!(
-        ingest.watermarks(),
-        [Timestamp(8)],
-        "its record is still inside the engine"
-    );
+    assert_eq!(ingest.watermarks(), [Timestamp(8)], "its record is still inside the engine");
     ingest.find_idle(1_000, u64::MAX);
     // Both are idle now: the watermark stands.
     assert_eq!(ingest.watermarks(), [Timestamp::MIN]);
@@ -239,22 +184,12 @@ fn c08_slow_is_not_idle_and_an_idle_partition_is_left_out_of_the_watermark() {
 
 #[test]
 fn a_lane_without_room_stops_the_turn_and_the_frontier_stays_before_what_waits() {
-    let (mut ingest, mut net) = (
-        ingest(1, 0),
-        FakeNet {
-            full: true,
-            ..FakeNet::default()
-        },
-    );
+    let (mut ingest, mut net) = (ingest(1, 0), FakeNet { full: true, ..FakeNet::default() });
     ingest.fetched(0, fetched(0, 0, &[1; 200], true)).unwrap();
     ingest.dispatch(&mut net, 0, Timestamp(0), 1000);
     assert!(net.records.is_empty());
     assert_eq!(net.frontier, 1);
     ingest.control(&mut net, Control::Barrier(Epoch(1)));
-    assert_eq!(
-        net.records.len(),
-        200,
-        "a barrier comes behind everything that was dispatched"
-    );
+    assert_eq!(net.records.len(), 200, "a barrier comes behind everything that was dispatched");
     assert_eq!(net.controls[0].0, 201);
 }

@@ -126,9 +126,7 @@ impl DeterministicNet {
 
     fn has_credit(&self, at: usize) -> bool {
         let receivers = &self.lanes.workers[at].receivers;
-        receivers
-            .iter()
-            .all(|r| self.outstanding[r.lane][r.sender] < self.lanes.settings.credit)
+        receivers.iter().all(|r| self.outstanding[r.lane][r.sender] < self.lanes.settings.credit)
     }
 
     fn run(&mut self, at: usize, most: usize) {
@@ -224,12 +222,7 @@ impl LaneNet for DeterministicNet {
     }
 
     fn lowest(&self) -> u64 {
-        self.lanes
-            .workers
-            .iter()
-            .map(super::wiring::Worker::lowest)
-            .min()
-            .unwrap_or(u64::MAX)
+        self.lanes.workers.iter().map(super::wiring::Worker::lowest).min().unwrap_or(u64::MAX)
     }
 
     fn wants_ticks(&self) -> bool {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::engine::message::{Mark, Position};
-use crate::engine::tag::{Path, Tag};
+use crate::engine::tag::Tag;
 use crate::error::{Error, Result};
 use crate::hash::{lane_hash, lane_of, partition_for};
 use crate::id::{Epoch, Generation, LaneIdx, NodeId, SinkId, StoreId, SubTopologyId};
@@ -60,26 +60,15 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const STATEFUL: [Self; 7] = [
-        Self::Concat,
-        Self::Session,
-        Self::Windows,
-        Self::Chain,
-        Self::Foreign,
-        Self::Wall,
-        Self::EventPunctuator,
-    ];
+    pub(super) const STATEFUL: [Self; 7] =
+        [Self::Concat, Self::Session, Self::Windows, Self::Chain, Self::Foreign, Self::Wall, Self::EventPunctuator];
 
     fn stateful(self) -> bool {
         Self::STATEFUL.contains(&self)
     }
 
     fn domain(self) -> TimeDomain {
-        if self == Self::Wall {
-            TimeDomain::Wall
-        } else {
-            TimeDomain::Event
-        }
+        if self == Self::Wall { TimeDomain::Wall } else { TimeDomain::Event }
     }
 
     fn punctuator(self) -> Option<Punctuator> {
@@ -88,11 +77,7 @@ impl Kind {
             Self::EventPunctuator => (4, TimeDomain::Event),
             _ => return None,
         };
-        Some(Punctuator {
-            every: Duration::from_millis(every),
-            domain,
-            over: Some(0),
-        })
+        Some(Punctuator { every: Duration::from_millis(every), domain, over: Some(0) })
     }
 
     fn many(self) -> bool {
@@ -130,7 +115,7 @@ fn handle(kind: Kind, at: &At<'_>, what: &What) -> Result<Vec<Effect>> {
         (Kind::Panics, What::Record { value, .. }) => panic!("no {value} today"),
         (Kind::Fails, What::Record { value, .. }) => return Err(Error::handler(format!("no {value} today"))),
         (Kind::Rekey, What::Record { value, time, .. }) => vec![Forward(other(&key, value), value.clone(), *time)],
-        (Kind::Fan, What::Record { value, time, .. }) => (0..1 + hash(&["fan", value]) % 4)
+        (Kind::Fan, What::Record { value, time, .. }) => (0..=hash(&["fan", value]) % 4)
             .map(|i| {
                 let i_text = i.to_string();
                 Forward(other(&i_text, value), mix(&[value, &i_text]), time + i as i64)
@@ -174,10 +159,10 @@ fn handle(kind: Kind, at: &At<'_>, what: &What) -> Result<Vec<Effect>> {
         (Kind::Foreign, What::Record { value, time, side }) => {
             let new = mix(&[&old, value, &side.to_string()]);
             let h = hash(&["f", value]);
-            let to = (h % 4 > 0).then_some(time + (h % 5) as i64);
+            let to = (!h.is_multiple_of(4)).then_some(time + (h % 5) as i64);
             let mut all = vec![Put(Some(new.clone())), TimerFor(other("1", value), to)];
-            if h % 3 == 0 {
-                all.push(Timer((h % 2 == 0).then_some(time + (h % 7) as i64)));
+            if h.is_multiple_of(3) {
+                all.push(Timer(h.is_multiple_of(2).then_some(time + (h % 7) as i64)));
             }
             all.push(Forward(key, new, *time));
             all
@@ -224,32 +209,16 @@ pub(super) struct Desc {
 pub(super) type Shape = Vec<Desc>;
 
 pub(super) fn node(name: &'static str, sub: u32, kind: Kind, parents: &[&'static str]) -> Desc {
-    Desc {
-        name,
-        sub,
-        kind,
-        parents: parents.to_vec(),
-    }
+    Desc { name, sub, kind, parents: parents.to_vec() }
 }
 
-pub(super) const SHAPES: [&str; 7] = [
-    "single",
-    "chain",
-    "chain3",
-    "diamond",
-    "self-merge",
-    "two-sources",
-    "late-source",
-];
+pub(super) const SHAPES: [&str; 7] =
+    ["single", "chain", "chain3", "diamond", "self-merge", "two-sources", "late-source"];
 
 pub(super) fn shape(name: &str, op: &mut dyn FnMut() -> Kind, key: &mut dyn FnMut() -> Kind) -> Shape {
     match name {
         "single" => vec![node("p", 0, op(), &["A"]), node("q", 0, op(), &["p"])],
-        "chain" => vec![
-            node("p", 0, op(), &["A"]),
-            node("k", 0, key(), &["p"]),
-            node("q", 1, op(), &["k"]),
-        ],
+        "chain" => vec![node("p", 0, op(), &["A"]), node("k", 0, key(), &["p"]), node("q", 1, op(), &["k"])],
         "chain3" => vec![
             node("p", 0, op(), &["A"]),
             node("k", 0, key(), &["p"]),
@@ -270,16 +239,12 @@ pub(super) fn shape(name: &str, op: &mut dyn FnMut() -> Kind, key: &mut dyn FnMu
             node("q", 1, Kind::Rekey, &["k"]),
             node("r", 2, op(), &["p", "q"]),
         ],
-        "two-sources" => vec![
-            node("p", 0, op(), &["A", "B"]),
-            node("k", 0, Kind::Rekey, &["p"]),
-            node("q", 1, op(), &["k"]),
-        ],
-        "late-source" => vec![
-            node("p", 0, op(), &["A"]),
-            node("k", 0, Kind::Rekey, &["p"]),
-            node("q", 1, op(), &["B", "k"]),
-        ],
+        "two-sources" => {
+            vec![node("p", 0, op(), &["A", "B"]), node("k", 0, Kind::Rekey, &["p"]), node("q", 1, op(), &["k"])]
+        }
+        "late-source" => {
+            vec![node("p", 0, op(), &["A"]), node("k", 0, Kind::Rekey, &["p"]), node("q", 1, op(), &["B", "k"])]
+        }
         _ => unreachable!("no shape {name}"),
     }
 }
@@ -289,39 +254,35 @@ pub(super) fn shape(name: &str, op: &mut dyn FnMut() -> Kind, key: &mut dyn FnMu
 /// Builds the graph: sources, hand-overs where an edge crosses sub-topologies, a side per edge, stores `state` and
 /// `timer` per stateful node, one sink.
 pub(super) fn graph(shape: &Shape) -> Graph {
-    let mut g = Graph {
-        name: "test".into(),
-        subs: shape.iter().map(|d| d.sub).max().map_or(0, |s| s + 1),
-        ..Graph::default()
-    };
+    let mut g =
+        Graph { name: "test".into(), subs: shape.iter().map(|d| d.sub).max().map_or(0, |s| s + 1), ..Graph::default() };
     let mut by_name: BTreeMap<&str, NodeId> = BTreeMap::new();
     let mut entries = BTreeMap::new();
     for d in shape {
         let mut inputs = Vec::new();
         for (side, parent) in d.parents.iter().enumerate() {
-            let mut from = match by_name.get(parent) {
-                Some(&id) => id,
-                None => {
-                    let n = entries.len() as u32;
-                    let id = add(
-                        &mut g,
-                        parent,
-                        d.sub,
-                        NodeKind::Source(n),
-                        &[],
-                        Arc::new(|b| Ok(Box::new(SourceOp(b.children[0])))),
-                    );
-                    entries.insert(*parent, id);
-                    g.sources.push(SourceDecl {
-                        node: id,
-                        topic: (*parent).into(),
-                        lane_key: LaneKey::Raw,
-                        watermark: WatermarkStrategy::default(),
-                        key_codec: String::new(),
-                        value_codec: String::new(),
-                    });
-                    id
-                }
+            let mut from = if let Some(&id) = by_name.get(parent) {
+                id
+            } else {
+                let n = entries.len() as u32;
+                let id = add(
+                    &mut g,
+                    parent,
+                    d.sub,
+                    NodeKind::Source(n),
+                    &[],
+                    Arc::new(|b| Ok(Box::new(SourceOp(b.children[0])))),
+                );
+                entries.insert(*parent, id);
+                g.sources.push(SourceDecl {
+                    node: id,
+                    topic: (*parent).into(),
+                    lane_key: LaneKey::Raw,
+                    watermark: WatermarkStrategy::default(),
+                    key_codec: String::new(),
+                    value_codec: String::new(),
+                });
+                id
             };
             let sub = g.nodes[from.0 as usize].sub.0;
             if sub != d.sub {
@@ -349,19 +310,13 @@ pub(super) fn graph(shape: &Shape) -> Graph {
             ));
         }
         let kind = d.kind;
-        let stores = kind
-            .stateful()
-            .then_some((StoreId(g.stores.len() as u32), StoreId(g.stores.len() as u32 + 1)));
+        let stores = kind.stateful().then_some((StoreId(g.stores.len() as u32), StoreId(g.stores.len() as u32 + 1)));
         let id = add(&mut g, d.name, d.sub, NodeKind::Processor, &inputs, {
             Arc::new(move |b| Ok(Box::new(TestOp::new(kind, stores, b))))
         });
         if let Some((state, timer)) = stores {
             g.nodes[id.0 as usize].stores = vec![state, timer];
-            let layout = if kind.many() {
-                StoreKind::Timers
-            } else {
-                StoreKind::Timer
-            };
+            let layout = if kind.many() { StoreKind::Timers } else { StoreKind::Timer };
             for (what, layout) in [("state", StoreKind::KeyValue), ("timer", layout)] {
                 g.stores.push(StoreDecl {
                     name: format!("{}-{what}", d.name),
@@ -385,12 +340,7 @@ pub(super) fn graph(shape: &Shape) -> Graph {
         &[by_name[last.name]],
         Arc::new(|_| Ok(Box::new(SinkOp))),
     );
-    g.sinks.push(SinkDecl {
-        node: id,
-        topic: "out".into(),
-        key_codec: String::new(),
-        value_codec: String::new(),
-    });
+    g.sinks.push(SinkDecl { node: id, topic: "out".into(), key_codec: String::new(), value_codec: String::new() });
     g
 }
 
@@ -455,21 +405,17 @@ impl Operator for SinkOp {
     fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
         let r = take::<Key, Value>(record);
         let key = (!r.key.is_empty()).then_some(r.key.as_bytes());
-        cx.emit(
-            SinkId(0),
-            key,
-            Some(r.value.1.as_bytes()),
-            r.timestamp,
-            Headers::default(),
-        );
+        cx.emit(SinkId(0), key, Some(r.value.1.as_bytes()), r.timestamp, Headers::default());
         Ok(())
     }
 }
 
+type Handed = (Record<Key, Value>, Option<Origin>);
+
 #[derive(Default)]
 struct TestBatch {
     tags: Vec<Tag>,
-    records: Vec<Option<(Record<Key, Value>, Option<Origin>)>>,
+    records: Vec<Option<Handed>>,
 }
 
 impl HandBatch for TestBatch {
@@ -617,11 +563,7 @@ impl Operator for TestOp {
         if self.state.is_some() {
             assert_eq!(current(cx), r.key, "a stateful node runs on its key's lane");
         }
-        let what = What::Record {
-            side: r.value.0,
-            value: r.value.1,
-            time: r.timestamp.0,
-        };
+        let what = What::Record { side: r.value.0, value: r.value.1, time: r.timestamp.0 };
         self.call(&r.key, &what, cx)
     }
 
@@ -667,10 +609,7 @@ impl StateField {
         if let Some(v) = self.entries.get(key) {
             return Ok(v.clone());
         }
-        let v = self
-            .bytes
-            .get(key)?
-            .map(|v| String::from_utf8(v).expect("tests write text"));
+        let v = self.bytes.get(key)?.map(|v| String::from_utf8(v).expect("tests write text"));
         self.entries.insert(key.to_vec(), v.clone());
         Ok(v)
     }
@@ -748,8 +687,7 @@ struct TimerField {
 
 impl TimerField {
     fn touch(&mut self, key: &[u8], time: Timestamp) {
-        self.dirty
-            .insert((key.to_vec(), if self.many { time } else { Timestamp(0) }));
+        self.dirty.insert((key.to_vec(), if self.many { time } else { Timestamp(0) }));
     }
 
     fn set(&mut self, key: &[u8], time: Option<i64>) {
@@ -779,12 +717,7 @@ impl Field for TimerField {
                 let pending = self.pending.iter().find(|(_, k)| *k == key);
                 value = pending.map(|(t, _)| t.0.to_be_bytes().to_vec());
             }
-            rows.push(Row {
-                key: row_key,
-                lane_key: key.len(),
-                value,
-                timestamp: Timestamp(0),
-            });
+            rows.push(Row { key: row_key, lane_key: key.len(), value, timestamp: Timestamp(0) });
         }
         self.own.clear();
         Ok(())
@@ -890,7 +823,7 @@ impl ByteStore for TestStore {
 /// What one epoch leaves: outputs in order (partition, key, value, time), rows by store and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
-    pub(super) outputs: Vec<(i32, String, String, i64)>,
+    pub(super) outputs: Vec<(i32, String, Vec<u8>, i64)>,
     pub(super) rows: BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>,
     pub(super) watermarks: Vec<Timestamp>,
 }
@@ -951,11 +884,7 @@ impl<'a> Oracle<'a> {
     }
 
     fn visit(&mut self, node: usize, side: u8, key: &str, value: &str, time: i64) {
-        let what = What::Record {
-            value: value.into(),
-            time,
-            side,
-        };
+        let what = What::Record { value: value.into(), time, side };
         self.call(node, key, &what);
     }
 
@@ -974,9 +903,7 @@ impl<'a> Oracle<'a> {
             match e {
                 Effect::Forward(k, v, t) => forwards.push((k, v, t)),
                 Effect::Put(v) => {
-                    self.cut
-                        .rows
-                        .insert((store, key.into()), v.clone().map(String::into_bytes));
+                    self.cut.rows.insert((store, key.into()), v.clone().map(String::into_bytes));
                     match v {
                         Some(v) => self.nodes[node].state.insert(key.into(), v),
                         None => self.nodes[node].state.remove(key),
@@ -1004,7 +931,7 @@ impl<'a> Oracle<'a> {
             }
             if node == self.shape.len() - 1 {
                 let partition = partition_for(k.as_bytes(), SINK_PARTITIONS);
-                self.cut.outputs.push((partition, k.clone(), v.clone(), t));
+                self.cut.outputs.push((partition, k.clone(), v.clone().into_bytes(), t));
             }
         }
     }
@@ -1072,12 +999,7 @@ impl<'a> Oracle<'a> {
     fn feeds(&self, sub: usize) -> (bool, Vec<usize>) {
         let mut fed = false;
         let mut feeders = BTreeSet::new();
-        for p in self
-            .shape
-            .iter()
-            .filter(|d| d.sub as usize == sub)
-            .flat_map(|d| &d.parents)
-        {
+        for p in self.shape.iter().filter(|d| d.sub as usize == sub).flat_map(|d| &d.parents) {
             match self.index(p) {
                 None => fed = true,
                 Some(i) if self.shape[i].sub as usize != sub => {
@@ -1137,13 +1059,4 @@ impl<'a> Oracle<'a> {
         self.cut.watermarks = self.watermarks.iter().map(|w| Timestamp(*w)).collect();
         std::mem::take(&mut self.cut)
     }
-}
-
-/// Any path; for tests of tags alone.
-pub(super) fn path(ordinals: &[u32]) -> Path {
-    let mut p = Path::default();
-    for &o in ordinals {
-        p.descend(o);
-    }
-    p
 }

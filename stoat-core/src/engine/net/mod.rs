@@ -8,6 +8,8 @@ pub mod recording;
 #[cfg(test)]
 mod tests;
 mod tokio;
+#[cfg(test)]
+mod typed_tests;
 mod wiring;
 
 pub use deterministic::DeterministicNet;
@@ -64,11 +66,7 @@ pub struct NetSettings {
 impl Default for NetSettings {
     /// 8 batches, 256 records, 10,000 timers.
     fn default() -> Self {
-        Self {
-            credit: 8,
-            step_records: 256,
-            timers_per_mark: 10_000,
-        }
+        Self { credit: 8, step_records: 256, timers_per_mark: 10_000 }
     }
 }
 
@@ -126,11 +124,8 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
             let mut arena = Vec::with_capacity(nodes.len());
             for node in &nodes {
                 let hand_over = node.kind == NodeKind::HandOver;
-                let children = if hand_over {
-                    Vec::new()
-                } else {
-                    node.children.iter().map(|c| places[c.0 as usize]).collect()
-                };
+                let children =
+                    if hand_over { Vec::new() } else { node.children.iter().map(|c| places[c.0 as usize]).collect() };
                 let receiving = wiring.edges.iter().find(|e| e.node == node.id);
                 let operator = (node.factory)(&LaneBuild {
                     node,
@@ -144,20 +139,14 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
                 arena.push(Some(operator));
             }
             let lane = Lane::new(LaneParts {
-                id: LaneId {
-                    sub: SubTopologyId(sub as u32),
-                    lane: LaneIdx(lane),
-                },
+                id: LaneId { sub: SubTopologyId(sub as u32), lane: LaneIdx(lane) },
                 lanes: build.lane_counts[sub],
                 nodes: arena,
                 names: names.clone(),
                 outbounds: edges.iter().map(|e| places[e.node.0 as usize].0 as usize).collect(),
                 sink_topics: build.sink_topics.clone(),
                 sink_partitions: build.sink_partitions.clone(),
-                now: Now {
-                    watermark: build.watermarks[sub],
-                    wall: build.wall,
-                },
+                now: Now { watermark: build.watermarks[sub], wall: build.wall },
                 punctuated: build.punctuated[sub],
                 foreign: graph.stores.iter().any(|s| s.foreign && s.sub.0 as usize == sub),
                 timers_per_mark: build.settings.timers_per_mark,
@@ -188,11 +177,8 @@ impl Lanes {
             let lanes = &mut self.workers[self.first[sub]..self.first[sub + 1]];
             let mut damaged = None;
             build.stores[i].scan(None, None, &mut |key, value| {
-                let row = if many {
-                    key.split_last_chunk::<8>()
-                } else {
-                    value.try_into().ok().map(|time| (key, time))
-                };
+                let row =
+                    if many { key.split_last_chunk::<8>() } else { value.try_into().ok().map(|time| (key, time)) };
                 let Some((key, time)) = row else {
                     damaged = Some(key.len());
                     return false;

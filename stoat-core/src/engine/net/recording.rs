@@ -85,10 +85,7 @@ impl Recording {
         tape.begins = true;
         tape.wall.get_or_insert(build.wall);
         drop(tape);
-        Box::new(RecordingNet {
-            net,
-            tape: self.clone(),
-        })
+        Box::new(RecordingNet { net, tape: self.clone() })
     }
 
     /// The epochs up to `last`, each with what it was made of.
@@ -118,9 +115,7 @@ impl LaneNet for RecordingNet {
         for item in &batch.items {
             let source = &batch.sources[item.source as usize];
             let r = source.batch.get(item.index as usize);
-            let lane_key = item
-                .key
-                .map(|(at, n)| batch.keys[at as usize..(at + n) as usize].to_vec());
+            let lane_key = item.key.map(|(at, n)| batch.keys[at as usize..(at + n) as usize].to_vec());
             let record = Dispatched {
                 sub: lane.sub,
                 entry: source.entry,
@@ -233,10 +228,7 @@ struct Replayer {
 
 impl Replayer {
     fn below(&mut self, n: u64) -> u64 {
-        self.random = self
-            .random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.random >> 33) % n
     }
 
@@ -250,24 +242,11 @@ impl Replayer {
     fn records(&mut self, records: &[&Dispatched]) {
         let mut batches: BTreeMap<LaneId, LaneBatch> = BTreeMap::new();
         for r in records {
-            let lane = LaneId {
-                sub: r.sub,
-                lane: LaneIdx(lane_of(r.hash, self.lanes)),
-            };
+            let lane = LaneId { sub: r.sub, lane: LaneIdx(lane_of(r.hash, self.lanes)) };
             let to = batches.entry(lane).or_default();
             let mut batch = RecordBatch::default();
-            batch.push(
-                r.offset,
-                r.timestamp,
-                r.key.as_deref(),
-                r.value.as_deref(),
-                r.headers.clone(),
-            );
-            to.sources.push(LaneSource {
-                batch: Arc::new(batch),
-                partition: r.partition,
-                entry: r.entry,
-            });
+            batch.push(r.offset, r.timestamp, r.key.as_deref(), r.value.as_deref(), r.headers.clone());
+            to.sources.push(LaneSource { batch: Arc::new(batch), partition: r.partition, entry: r.entry });
             let key = r.lane_key.as_ref().map(|k| {
                 to.keys.extend_from_slice(k);
                 ((to.keys.len() - k.len()) as u32, k.len() as u32)
@@ -302,10 +281,7 @@ impl Replayer {
             return Ok(());
         };
         for (store, rows) in frozen.into_iter().flat_map(|f| f.stores) {
-            let batch = Batch {
-                rows,
-                ..Batch::default()
-            };
+            let batch = Batch { rows, ..Batch::default() };
             self.stores[store.0 as usize].apply(Generation(1), &batch)?;
         }
         self.control(Control::Applied(epoch));
@@ -319,10 +295,7 @@ impl Replayer {
         let mut events = std::mem::take(&mut self.events);
         while frozen.len() < lanes {
             self.net.poll(&mut events);
-            assert!(
-                !events.is_empty(),
-                "the lanes do not come to the barrier of epoch {epoch}"
-            );
+            assert!(!events.is_empty(), "the lanes do not come to the barrier of epoch {epoch}");
             for event in events.drain(..) {
                 match event {
                     NetEvent::Frozen(f) => frozen.push(*f),
@@ -394,10 +367,7 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
         for entry in &segment.entries {
             match entry {
                 Entry::Record(record) => {
-                    assert!(
-                        !due,
-                        "epoch {epoch}: a record is dispatched before a mark that was cut is repeated"
-                    );
+                    assert!(!due, "epoch {epoch}: a record is dispatched before a mark that was cut is repeated");
                     run.push(&**record);
                     if r.below(6) == 0 {
                         r.records(&std::mem::take(&mut run));
@@ -431,10 +401,7 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
 }
 
 fn result(graph: &Graph, frozen: &mut [Frozen], subs: usize) -> EpochResult {
-    let mut result = EpochResult {
-        watermarks: vec![Timestamp::MAX; subs],
-        ..EpochResult::default()
-    };
+    let mut result = EpochResult { watermarks: vec![Timestamp::MAX; subs], ..EpochResult::default() };
     let outputs: Vec<_> = frozen.iter_mut().map(|f| std::mem::take(&mut f.outputs)).collect();
     for (lane, i) in merge(&outputs) {
         let r = outputs[lane as usize].batch.get(i as usize);
@@ -446,10 +413,7 @@ fn result(graph: &Graph, frozen: &mut [Frozen], subs: usize) -> EpochResult {
         let w = &mut result.watermarks[f.lane.sub.0 as usize];
         *w = (*w).min(f.watermark);
         for (store, rows) in &f.stores {
-            let all = result
-                .rows
-                .entry(graph.stores[store.0 as usize].name.clone())
-                .or_default();
+            let all = result.rows.entry(graph.stores[store.0 as usize].name.clone()).or_default();
             for row in rows {
                 let twice = all.insert(row.key.clone(), (row.value.clone(), row.timestamp));
                 assert!(twice.is_none(), "two rows of one key in one epoch");

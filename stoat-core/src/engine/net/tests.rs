@@ -15,34 +15,29 @@ use crate::time::{Timestamp, Watermark};
 use crate::topology::graph::Graph;
 
 /// splitmix64.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ (x >> 31)
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 }
 
 /// What ingest dispatched, in order; numbers count from 1. The same for every number of lanes.
 #[derive(Clone, Debug)]
-enum Event {
-    Record {
-        topic: usize,
-        key: &'static str,
-        value: String,
-        time: i64,
-    },
+pub(super) enum Event {
+    Record { topic: usize, key: &'static str, value: String, time: i64 },
     Mark(Arc<Mark>),
     Tick(i64),
     Barrier(Epoch),
@@ -68,20 +63,12 @@ fn events(shape: &Shape, random: &mut Random, length: usize) -> Vec<Event> {
                     let (key, value) = (random.one(&KEYS), serial.to_string());
                     let at = time + random.below(5) as i64 - 3;
                     oracle.record(topics[topic], key, &value, at);
-                    all.push(Event::Record {
-                        topic,
-                        key,
-                        value,
-                        time: at,
-                    });
+                    all.push(Event::Record { topic, key, value, time: at });
                 }
             }
             15..=18 => {
                 for (sub, w) in watermarks.iter_mut().enumerate() {
-                    if g.sources
-                        .iter()
-                        .any(|s| g.nodes[s.node.0 as usize].sub.0 as usize == sub)
-                    {
+                    if g.sources.iter().any(|s| g.nodes[s.node.0 as usize].sub.0 as usize == sub) {
                         *w = (*w).max(time - 2 - random.below(3) as i64);
                     }
                 }
@@ -143,12 +130,7 @@ fn expected(shape: &Shape, events: &[Event]) -> Vec<Cut> {
     let mut cuts = Vec::new();
     for e in events {
         match e {
-            Event::Record {
-                topic,
-                key,
-                value,
-                time,
-            } => oracle.record(&g.sources[*topic].topic, key, value, *time),
+            Event::Record { topic, key, value, time } => oracle.record(&g.sources[*topic].topic, key, value, *time),
             Event::Mark(m) => oracle.mark(m),
             Event::Tick(w) => oracle.tick(*w),
             Event::Barrier(_) => cuts.push(oracle.barrier()),
@@ -173,7 +155,7 @@ impl Wake for Bell {
 }
 
 /// A net that a test can wait for.
-trait Driven: LaneNet {
+pub(super) trait Driven: LaneNet {
     /// Lets the lanes work a little.
     fn nudge(&mut self, random: &mut Random);
 
@@ -214,34 +196,34 @@ impl Driven for TokioNet {
         self.notify(Waker::from(bell.clone()));
         let mut rung = bell.rung.lock().unwrap();
         while !*rung {
-            let (guard, wait) = bell
-                .ring
-                .wait_timeout(rung, std::time::Duration::from_secs(60))
-                .unwrap();
+            let (guard, wait) = bell.ring.wait_timeout(rung, std::time::Duration::from_mins(1)).unwrap();
             rung = guard;
             assert!(!wait.timed_out(), "nothing happens any more: deadlock");
         }
     }
 }
 
+/// Number, source, key, value, time.
+type Pending = (u64, usize, &'static str, String, i64);
+
 /// The control side: dispatches an ingest order, collects and applies epochs.
-struct Ingest<'a> {
+pub(super) struct Ingest<'a> {
     graph: &'a Graph,
     counts: Vec<u32>,
     stores: Vec<Arc<dyn ByteStore>>,
     places: Vec<Child>,
-    pending: BTreeMap<LaneId, Vec<(u64, usize, &'static str, String, i64)>>,
+    pending: BTreeMap<LaneId, Vec<Pending>>,
     frozen: BTreeMap<Epoch, Vec<Frozen>>,
     exchanges: BTreeMap<(SubTopologyId, Epoch), Vec<Vec<ForeignTimer>>>,
-    cuts: Vec<Cut>,
-    faults: Vec<(Option<crate::record::Origin>, Error)>,
+    pub(super) cuts: Vec<Cut>,
+    pub(super) faults: Vec<(Option<crate::record::Origin>, Error)>,
     marked: BTreeMap<u64, Vec<(LaneId, bool, Option<Position>)>>,
     random: Random,
     next: u64,
 }
 
 impl<'a> Ingest<'a> {
-    fn new(graph: &'a Graph, counts: &[u32], stores: Vec<Arc<dyn ByteStore>>, seed: u64) -> Self {
+    pub(super) fn new(graph: &'a Graph, counts: &[u32], stores: Vec<Arc<dyn ByteStore>>, seed: u64) -> Self {
         Self {
             graph,
             counts: counts.to_vec(),
@@ -263,12 +245,7 @@ impl<'a> Ingest<'a> {
         let number = self.next;
         self.next += 1;
         let control = match event {
-            Event::Record {
-                topic,
-                key,
-                value,
-                time,
-            } => {
+            Event::Record { topic, key, value, time } => {
                 let sub = self.graph.nodes[self.graph.sources[*topic].node.0 as usize].sub;
                 let lane = LaneIdx(lane_of(lane_hash(key.as_bytes()), self.counts[sub.0 as usize]));
                 let batch = self.pending.entry(LaneId { sub, lane }).or_default();
@@ -344,11 +321,7 @@ impl<'a> Ingest<'a> {
         while !until(self, net) && self.faults.is_empty() {
             let before = net.lowest();
             net.work(&mut self.random);
-            idle = if self.collect(net) || net.lowest() != before {
-                0
-            } else {
-                idle + 1
-            };
+            idle = if self.collect(net) || net.lowest() != before { 0 } else { idle + 1 };
             assert!(idle < 10_000, "nothing moves any more: deadlock at {}", net.lowest());
         }
     }
@@ -369,12 +342,9 @@ impl<'a> Ingest<'a> {
                         net.exchange(lane.sub, epoch, Arc::new(writes));
                     }
                 }
-                NetEvent::Marked {
-                    lane,
-                    number,
-                    more_due,
-                    nth,
-                } => self.marked.entry(number).or_default().push((lane, more_due, nth)),
+                NetEvent::Marked { lane, number, more_due, nth } => {
+                    self.marked.entry(number).or_default().push((lane, more_due, nth));
+                }
                 NetEvent::Fault { origin, error, .. } => self.faults.push((origin, error)),
             }
         }
@@ -382,10 +352,7 @@ impl<'a> Ingest<'a> {
     }
 
     fn apply(&mut self, epoch: Epoch) {
-        let mut cut = Cut {
-            watermarks: vec![Timestamp::MIN; self.counts.len()],
-            ..Cut::default()
-        };
+        let mut cut = Cut { watermarks: vec![Timestamp::MIN; self.counts.len()], ..Cut::default() };
         let mut tagged = Vec::new();
         let mut rows = BTreeMap::new();
         let mut frozen = self.frozen.remove(&epoch).expect("waited for");
@@ -393,8 +360,9 @@ impl<'a> Ingest<'a> {
         for f in frozen {
             assert!(f.outputs.tags.is_sorted(), "a lane's outputs are in ingest order");
             for (tag, r) in f.outputs.tags.iter().zip(f.outputs.batch.iter()) {
-                let text = |b: Option<&[u8]>| String::from_utf8(b.unwrap_or_default().to_vec()).unwrap();
-                tagged.push((tag.clone(), (r.partition, text(r.key), text(r.value), r.timestamp.0)));
+                let key = String::from_utf8(r.key.unwrap_or_default().to_vec()).unwrap();
+                let value = r.value.unwrap_or_default().to_vec();
+                tagged.push((tag.clone(), (r.partition, key, value, r.timestamp.0)));
             }
             for (store, all) in f.stores {
                 for row in all {
@@ -404,10 +372,7 @@ impl<'a> Ingest<'a> {
                 }
             }
             let w = &mut cut.watermarks[f.lane.sub.0 as usize];
-            assert!(
-                f.lane.lane.0 == 0 || *w == f.watermark,
-                "lanes agree on their watermark"
-            );
+            assert!(f.lane.lane.0 == 0 || *w == f.watermark, "lanes agree on their watermark");
             *w = f.watermark;
         }
         tagged.sort();
@@ -419,7 +384,7 @@ impl<'a> Ingest<'a> {
         }
     }
 
-    fn run(&mut self, net: &mut dyn Driven, events: &[Event]) {
+    pub(super) fn run(&mut self, net: &mut dyn Driven, events: &[Event]) {
         for e in events {
             if self.faults.is_empty() {
                 self.dispatch(net, e);
@@ -432,8 +397,8 @@ impl<'a> Ingest<'a> {
     }
 }
 
-struct Setup {
-    counts: Vec<u32>,
+pub(super) struct Setup {
+    pub(super) counts: Vec<u32>,
     settings: NetSettings,
     watermarks: Vec<Watermark>,
     wall: i64,
@@ -441,21 +406,17 @@ struct Setup {
 }
 
 impl Setup {
-    fn new(g: &Graph, lanes: u32, credit: u32) -> Self {
+    pub(super) fn new(g: &Graph, lanes: u32, credit: u32) -> Self {
         Self {
             counts: vec![lanes; g.subs as usize],
-            settings: NetSettings {
-                credit,
-                step_records: 4,
-                timers_per_mark: 2,
-            },
+            settings: NetSettings { credit, step_records: 4, timers_per_mark: 2 },
             watermarks: vec![Timestamp::MIN; g.subs as usize],
             wall: 0,
             cache_budget: 300,
         }
     }
 
-    fn build(&self, g: &Graph, stores: &[Arc<dyn ByteStore>]) -> Lanes {
+    pub(super) fn build(&self, g: &Graph, stores: &[Arc<dyn ByteStore>]) -> Lanes {
         build_lanes(&NetBuild {
             graph: g,
             lane_counts: &self.counts,
@@ -473,25 +434,17 @@ impl Setup {
 }
 
 fn stores(g: &Graph) -> Vec<Arc<dyn ByteStore>> {
-    g.stores
-        .iter()
-        .map(|_| Arc::new(TestStore::default()) as Arc<dyn ByteStore>)
-        .collect()
+    g.stores.iter().map(|_| Arc::new(TestStore::default()) as Arc<dyn ByteStore>).collect()
 }
 
 fn random_shape(random: &mut Random) -> (&'static str, Shape) {
     let name = random.one(&SHAPES);
     let mut keys = Random(random.next());
     let mut ops = Random(random.next());
-    (
-        name,
-        shape(name, &mut || ops.one(&Kind::STATEFUL), &mut || {
-            keys.one(&[Kind::Rekey, Kind::Fan])
-        }),
-    )
+    (name, shape(name, &mut || ops.one(&Kind::STATEFUL), &mut || keys.one(&[Kind::Rekey, Kind::Fan])))
 }
 
-fn compare(what: &str, got: &[Cut], want: &[Cut]) {
+pub(super) fn compare(what: &str, got: &[Cut], want: &[Cut]) {
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         for (j, (go, wo)) in g.outputs.iter().zip(&w.outputs).enumerate() {
             assert_eq!(go, wo, "{what}: epoch {}, output {j}", i + 1);
@@ -544,10 +497,7 @@ fn check_seed(seed: u64) {
 
 #[test]
 fn i06_any_number_of_lanes_gives_what_one_thread_gives() {
-    let seeds = std::env::var("STOAT_SEEDS")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(40);
+    let seeds = std::env::var("STOAT_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(40);
     for seed in 0..seeds {
         check_seed(seed);
     }
@@ -568,11 +518,7 @@ fn i06_lanes_on_tokio_give_what_one_thread_gives() {
             let mut ingest = Ingest::new(&g, &setup.counts, stores, seed);
             ingest.run(&mut net, &events);
             assert!(ingest.faults.is_empty(), "{:?}", ingest.faults);
-            compare(
-                &format!("seed {seed} ({name}), {lanes} lanes on tokio"),
-                &ingest.cuts,
-                &want,
-            );
+            compare(&format!("seed {seed} ({name}), {lanes} lanes on tokio"), &ingest.cuts, &want);
             net.stop();
         }
     }
@@ -630,24 +576,14 @@ fn run(shape: &Shape, lanes: u32, events: &[Event]) -> (Vec<Cut>, Vec<(Option<cr
 }
 
 fn record(key: &'static str, value: &str, time: i64) -> Event {
-    Event::Record {
-        topic: 0,
-        key,
-        value: value.into(),
-        time,
-    }
+    Event::Record { topic: 0, key, value: value.into(), time }
 }
 
 fn mark(shape: &Shape, watermark: i64, limit: Option<(i64, &str)>) -> Event {
     let subs = graph(shape).subs as usize;
-    let limit = limit.map(|(time, key)| Position {
-        time: Timestamp(time),
-        key: key.into(),
-    });
+    let limit = limit.map(|(time, key)| Position { time: Timestamp(time), key: key.into() });
     Event::Mark(Arc::new(Mark {
-        watermarks: (0..subs)
-            .map(|s| Timestamp(if s == 0 { watermark } else { i64::MIN }))
-            .collect(),
+        watermarks: (0..subs).map(|s| Timestamp(if s == 0 { watermark } else { i64::MIN })).collect(),
         limits: (0..subs).map(|s| limit.clone().filter(|_| s == 0)).collect(),
     }))
 }
@@ -691,12 +627,7 @@ fn i15_a_timer_for_another_key_takes_effect_at_the_end_of_the_epoch() {
 #[test]
 fn a_mark_fires_up_to_its_limit_and_a_repeated_one_the_rest() {
     let shape: Shape = vec![node("p", 0, Kind::Session, &["A"])];
-    let mut all = vec![
-        record("a", "1", 1),
-        record("b", "1", 1),
-        record("c", "1", 2),
-        record("d", "1", 50),
-    ];
+    let mut all = vec![record("a", "1", 1), record("b", "1", 1), record("c", "1", 2), record("d", "1", 50)];
     all.push(mark(&shape, 10, Some((4, "a"))));
     all.extend(end(1));
     all.push(mark(&shape, 10, None));
@@ -743,28 +674,15 @@ fn lanes_report_the_position_of_their_nth_timer_and_what_is_due() {
     ingest.run(&mut net, &events);
     net.run_to_rest();
     ingest.collect(&mut net);
-    let reports: Vec<_> = ingest
-        .marked
-        .into_values()
-        .flatten()
-        .map(|(_, due, nth)| (due, nth))
-        .collect();
-    let at = |time, key: &str| {
-        Some(Position {
-            time: Timestamp(time),
-            key: key.into(),
-        })
-    };
+    let reports: Vec<_> = ingest.marked.into_values().flatten().map(|(_, due, nth)| (due, nth)).collect();
+    let at = |time, key: &str| Some(Position { time: Timestamp(time), key: key.into() });
     // Two timers per mark (see `Setup`).
     assert_eq!(reports, [(false, at(5, "b")), (true, at(6, "c")), (false, None)]);
 }
 
 #[test]
 fn a_panic_is_a_fault_that_names_the_record_the_node_and_the_text() {
-    let shape: Shape = vec![
-        node("first", 0, Kind::Pass, &["A"]),
-        node("broken", 0, Kind::Panics, &["first"]),
-    ];
+    let shape: Shape = vec![node("first", 0, Kind::Pass, &["A"]), node("broken", 0, Kind::Panics, &["first"])];
     let (_, faults) = run(&shape, 2, &[record("a", "v1", 0), end(1)[0].clone(), end(1)[1].clone()]);
     let (origin, error) = &faults[0];
     assert_eq!(origin.map(|o| o.offset), Some(1));
@@ -779,11 +697,7 @@ fn an_error_is_a_fault_also_behind_a_hand_over() {
         node("broken", 1, Kind::Fails, &["k"]),
     ];
     for lanes in [1, 16] {
-        let (_, faults) = run(
-            &shape,
-            lanes,
-            &[record("a", "v1", 0), end(1)[0].clone(), end(1)[1].clone()],
-        );
+        let (_, faults) = run(&shape, lanes, &[record("a", "v1", 0), end(1)[0].clone(), end(1)[1].clone()]);
         let (origin, error) = &faults[0];
         assert_eq!(origin.map(|o| o.offset), Some(1));
         assert_eq!(error.to_string(), "no v1 today");
@@ -798,23 +712,14 @@ fn a_record_without_a_key_runs_on_the_lane_it_was_given_and_keeps_its_partition(
     let mut net = DeterministicNet::new(setup.build(&g, &stores(&g)), 0);
     let mut raw = RecordBatch::default();
     raw.push(7, Timestamp(1), None, Some(b"x"), Headers::default());
-    let lane = LaneId {
-        sub: SubTopologyId(0),
-        lane: LaneIdx(1),
-    };
+    let lane = LaneId { sub: SubTopologyId(0), lane: LaneIdx(1) };
     let mut batch = LaneBatch::default();
     batch.sources.push(LaneSource {
         batch: Arc::new(raw),
         partition: 3,
         entry: places(&g)[g.sources[0].node.0 as usize],
     });
-    batch.items.push(LaneItem {
-        number: 1,
-        source: 0,
-        index: 0,
-        hash: u64::MAX,
-        key: None,
-    });
+    batch.items.push(LaneItem { number: 1, source: 0, index: 0, hash: u64::MAX, key: None });
     net.send(lane, batch);
     net.control(2, Control::Barrier(Epoch(1)));
     net.publish(3);
@@ -823,10 +728,9 @@ fn a_record_without_a_key_runs_on_the_lane_it_was_given_and_keeps_its_partition(
     let out: Vec<_> = events
         .iter()
         .filter_map(|e| match e {
-            NetEvent::Frozen(f) => Some((
-                f.lane,
-                f.outputs.batch.iter().map(|r| (r.partition, r.key)).collect::<Vec<_>>(),
-            )),
+            NetEvent::Frozen(f) => {
+                Some((f.lane, f.outputs.batch.iter().map(|r| (r.partition, r.key)).collect::<Vec<_>>()))
+            }
             _ => None,
         })
         .filter(|(_, o)| !o.is_empty())
@@ -841,10 +745,7 @@ fn a_lane_has_room_for_as_many_batches_as_its_credit_says_and_again_when_it_used
     let setup = Setup::new(&g, 1, 2);
     let mut net = DeterministicNet::new(setup.build(&g, &stores(&g)), 0);
     let mut ingest = Ingest::new(&g, &setup.counts, stores(&g), 0);
-    let lane = LaneId {
-        sub: SubTopologyId(0),
-        lane: LaneIdx(0),
-    };
+    let lane = LaneId { sub: SubTopologyId(0), lane: LaneIdx(0) };
     for (i, room) in [(1, true), (2, true), (3, false)] {
         assert_eq!(net.has_room(lane), room, "batch {i}");
         if room {
@@ -870,11 +771,7 @@ fn uncommitted_bytes_fall_when_an_epoch_is_applied_and_clean_entries_are_dropped
     events.push(Event::Barrier(Epoch(1)));
     ingest.run(&mut net, &events);
     net.run_to_rest();
-    assert_eq!(
-        net.uncommitted(),
-        60,
-        "outputs are the committer's now, state is not applied yet"
-    );
+    assert_eq!(net.uncommitted(), 60, "outputs are the committer's now, state is not applied yet");
     ingest.dispatch(&mut net, &Event::Applied(Epoch(1)));
     net.run_to_rest();
     assert_eq!(net.uncommitted(), 0);

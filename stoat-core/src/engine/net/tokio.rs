@@ -88,17 +88,16 @@ impl TokioNet {
     /// # Errors
     /// When the threads cannot be started.
     pub fn start(lanes: Lanes, threads: usize) -> Result<Self> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(threads.max(1))
-            .thread_name("stoat-lane")
-            .build()
-            .map_err(|e| {
-                Error::with_source(
-                    ErrorKind::State,
-                    format!("the {threads} threads for lanes could not be started; are there limits on threads?"),
-                    e,
-                )
-            })?;
+        let runtime =
+            Builder::new_multi_thread().worker_threads(threads.max(1)).thread_name("stoat-lane").build().map_err(
+                |e| {
+                    Error::with_source(
+                        ErrorKind::State,
+                        format!("the {threads} threads for lanes could not be started; are there limits on threads?"),
+                        e,
+                    )
+                },
+            )?;
         let mut net = Self::start_on(lanes, runtime.handle());
         net.runtime = Some(runtime);
         Ok(net)
@@ -120,24 +119,10 @@ impl TokioNet {
         let fed = fed.map(|(at, w)| (at, w.lane.id().sub)).collect();
         for (at, worker) in lanes.workers.into_iter().enumerate() {
             let lane = worker.lane.id();
-            let task = Task {
-                worker,
-                at,
-                events: Vec::new(),
-                running: Running {
-                    shared: shared.clone(),
-                    lane,
-                },
-            };
+            let task = Task { worker, at, events: Vec::new(), running: Running { shared: shared.clone(), lane } };
             runtime.spawn(task.run());
         }
-        Self {
-            shared,
-            fed,
-            first: lanes.first,
-            ticks: lanes.ticks,
-            runtime: None,
-        }
+        Self { shared, fed, first: lanes.first, ticks: lanes.ticks, runtime: None }
     }
 
     fn flat(&self, lane: LaneId) -> usize {
@@ -149,10 +134,7 @@ impl LaneShared {
     fn new(worker: &Worker) -> Self {
         let senders = worker.senders.len();
         Self {
-            mail: Mutex::new(Mail {
-                frontiers: vec![None; senders],
-                ..Mail::default()
-            }),
+            mail: Mutex::new(Mail { frontiers: vec![None; senders], ..Mail::default() }),
             has_mail: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             wants_frontier: AtomicBool::new(true),
@@ -263,8 +245,7 @@ impl Task {
                 continue;
             }
             let queued = self.worker.inbox.lowest() != u64::MAX;
-            me.wants_frontier
-                .store(queued || !self.worker.receivers.is_empty(), Ordering::SeqCst);
+            me.wants_frontier.store(queued || !self.worker.receivers.is_empty(), Ordering::SeqCst);
             me.asleep.store(true, Ordering::SeqCst);
             // Whoever changes something after this look finds the lane asleep and wakes it.
             let again =
@@ -339,8 +320,13 @@ impl Task {
                 }
             }
         }
-        me.held.store(worker.lane.weigh(), Ordering::Relaxed);
+        let held = worker.lane.weigh();
+        let before = me.held.swap(held, Ordering::Relaxed);
         me.inbox_low.store(worker.lowest(), Ordering::SeqCst);
+        if held < before {
+            // The control side may have waited for the budget of uncommitted bytes.
+            shared.rouse_control();
+        }
     }
 }
 
@@ -379,9 +365,7 @@ impl LaneNet for TokioNet {
 
     fn uncommitted(&self) -> usize {
         let lanes = self.shared.lanes.iter();
-        lanes
-            .map(|l| l.held.load(Ordering::Relaxed) + l.queued.load(Ordering::Relaxed))
-            .sum()
+        lanes.map(|l| l.held.load(Ordering::Relaxed) + l.queued.load(Ordering::Relaxed)).sum()
     }
 
     fn lowest(&self) -> u64 {
@@ -423,11 +407,7 @@ impl LaneNet for TokioNet {
         }
         let mut running = lock(&self.shared.running);
         while *running > 0 {
-            running = self
-                .shared
-                .stopped
-                .wait(running)
-                .unwrap_or_else(PoisonError::into_inner);
+            running = self.shared.stopped.wait(running).unwrap_or_else(PoisonError::into_inner);
         }
         drop(running);
         if let Some(runtime) = self.runtime.take() {

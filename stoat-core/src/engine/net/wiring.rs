@@ -39,10 +39,7 @@ impl Wiring {
             };
             let to = graph.nodes[child.0 as usize].sub;
             if to <= node.sub {
-                return Err(defect(format!(
-                    "the hand-over `{}` goes from {} to {to}",
-                    node.name, node.sub
-                )));
+                return Err(defect(format!("the hand-over `{}` goes from {} to {to}", node.name, node.sub)));
             }
             edges.push(Edge {
                 node: node.id,
@@ -65,12 +62,7 @@ impl Wiring {
                 return Err(defect(format!("nothing feeds sub-topology {sub}")));
             }
         }
-        Ok(Self {
-            edges,
-            first,
-            counts,
-            sources,
-        })
+        Ok(Self { edges, first, counts, sources })
     }
 
     /// The senders of a sub-topology's lanes, in the order of their places: ingest, then the feeding lanes.
@@ -106,10 +98,7 @@ impl Wiring {
     fn slot(&self, edge: &Edge) -> usize {
         let before = self.edges.iter().take_while(|e| e.node != edge.node);
         usize::from(self.sources[edge.to])
-            + before
-                .filter(|e| e.to == edge.to)
-                .map(|e| self.counts[e.from])
-                .sum::<usize>()
+            + before.filter(|e| e.to == edge.to).map(|e| self.counts[e.from]).sum::<usize>()
     }
 
     pub(super) fn worker(&self, lane: Lane) -> Worker {
@@ -117,12 +106,7 @@ impl Wiring {
         let (sub, idx) = (id.sub.0 as usize, id.lane.0 as usize);
         let flat = self.first[sub] + idx;
         let outs = self.edges.iter().filter(|e| e.from == sub);
-        let outs: Vec<Out> = outs
-            .map(|e| Out {
-                first: self.first[e.to],
-                slot: self.slot(e) + idx,
-            })
-            .collect();
+        let outs: Vec<Out> = outs.map(|e| Out { first: self.first[e.to], slot: self.slot(e) + idx }).collect();
         let mut receivers = Vec::new();
         for to in (sub..self.counts.len()).filter(|&to| self.edges.iter().any(|e| e.from == sub && e.to == to)) {
             let sender = self.senders(to).iter().position(|s| *s == Some(flat));
@@ -239,11 +223,7 @@ impl Worker {
         if let Err(Failure { origin, error }) = result {
             self.failed = true;
             self.effects = Effects::default();
-            events.push(NetEvent::Fault {
-                lane: self.lane.id(),
-                origin,
-                error,
-            });
+            events.push(NetEvent::Fault { lane: self.lane.id(), origin, error });
             return;
         }
         for (edge, lane, batch) in self.effects.sends.drain(..).filter(|(_, _, b)| !b.is_empty()) {
@@ -306,9 +286,5 @@ pub(super) fn from_ingest(number: u64, control: &Control, sub: usize) -> Parcel 
         Control::Mark(mark) => mark.watermarks[sub],
         _ => Timestamp::MIN,
     };
-    Parcel::Control(Passed {
-        number,
-        control: control.clone(),
-        watermark,
-    })
+    Parcel::Control(Passed { number, control: control.clone(), watermark })
 }

@@ -22,11 +22,7 @@ pub(super) struct Cut {
 
 impl World {
     fn plan(&self, graph: &Graph) -> Plan {
-        let topics = graph
-            .sources
-            .iter()
-            .map(|s| &s.topic)
-            .chain(graph.sinks.iter().map(|s| &s.topic));
+        let topics = graph.sources.iter().map(|s| &s.topic).chain(graph.sinks.iter().map(|s| &s.topic));
         let counts = topics.map(|t| (t.clone(), self.cluster.partitions(t))).collect();
         Plan::new(graph, "app", 1, &counts).unwrap()
     }
@@ -80,11 +76,7 @@ impl World {
     pub(super) fn cuts_with(&self, stores: &[&str]) -> Vec<Epoch> {
         let mut epochs = Vec::new();
         for t in self.cluster.applied() {
-            let wrote = |store: &&str| {
-                t.records
-                    .iter()
-                    .any(|(tp, _)| *tp.topic == format!("app-{store}-changelog"))
-            };
+            let wrote = |store: &&str| t.records.iter().any(|(tp, _)| *tp.topic == format!("app-{store}-changelog"));
             let record = t.records.iter().find(|(_, r)| r.key.as_deref() == Some(EPOCH_KEY));
             let Some((_, record)) = record else { continue };
             let record: EpochRecord = decode("epoch", record.value.as_ref().unwrap()).unwrap();
@@ -114,11 +106,7 @@ impl World {
             let segment = &history[&cut.record.epoch];
             for (i, input) in plan.inputs.iter().enumerate() {
                 let tp = &input.partition;
-                let upto = cut
-                    .record
-                    .input(tp)
-                    .expect("all assigned partitions stand in the record")
-                    .next;
+                let upto = cut.record.input(tp).expect("all assigned partitions stand in the record").next;
                 assert!(upto >= next[i], "{tp}: offsets rise");
                 let log = self.cluster.log(&tp.topic, tp.partition);
                 let want = (next[i]..upto).filter(|o| !log[*o as usize].marker);
@@ -126,22 +114,14 @@ impl World {
                     Entry::Record(r) if r.partition as usize == i => Some(r.offset),
                     _ => None,
                 });
-                assert!(
-                    want.eq(did),
-                    "{tp} in epoch {}: each record once, in order",
-                    cut.record.epoch
-                );
+                assert!(want.eq(did), "{tp} in epoch {}: each record once, in order", cut.record.epoch);
                 next[i] = upto;
             }
         }
         if let Some(last) = cuts.last() {
             for input in &plan.inputs {
                 let copy = self.cluster.committed("app", &input.partition);
-                assert_eq!(
-                    copy,
-                    last.record.input(&input.partition).map(|c| c.next),
-                    "the group has a copy"
-                );
+                assert_eq!(copy, last.record.input(&input.partition).map(|c| c.next), "the group has a copy");
             }
         }
     }

@@ -33,8 +33,7 @@ impl Model for Counts {
             // As in Kafka Streams, a count has the largest time of what it counts.
             let latest = self.latest.entry(word.to_owned()).or_default();
             *latest = time.max(*latest);
-            self.out
-                .push(("counts", word.as_bytes().to_vec(), n.to_be_bytes().to_vec(), *latest));
+            self.out.push(("counts", word.as_bytes().to_vec(), n.to_be_bytes().to_vec(), *latest));
         }
     }
 
@@ -69,10 +68,7 @@ fn i03_i06_i09_counts_are_exact_under_crashes_lost_answers_and_other_lane_counts
         assert_eq!(model.counted, want, "all input was processed");
         for p in 0..PARTITIONS {
             let tp = TopicPartition::new("in", p);
-            assert_eq!(
-                world.cluster.committed("app", &tp),
-                Some(world.cluster.log("in", p).len() as i64)
-            );
+            assert_eq!(world.cluster.committed("app", &tp), Some(world.cluster.log("in", p).len() as i64));
         }
     }
 }
@@ -91,11 +87,7 @@ fn i03_at_least_once_has_exact_state_and_every_output_at_least_once() {
             let n = u64::from_be_bytes(record.value.clone().unwrap().try_into().unwrap());
             seen.entry(string(record.key.as_ref())).or_default().insert(n);
         }
-        let want: BTreeMap<_, _> = model
-            .counted
-            .iter()
-            .map(|(w, n)| (w.clone(), (1..=*n).collect()))
-            .collect();
+        let want: BTreeMap<_, _> = model.counted.iter().map(|(w, n)| (w.clone(), (1..=*n).collect())).collect();
         assert_eq!(seen, want, "each word's updates are all there");
     }
 }

@@ -22,9 +22,7 @@ struct Fails {
 
 impl Fails {
     fn fail(&self) -> bool {
-        self.left
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
-            .is_ok()
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
     }
 }
 
@@ -60,9 +58,7 @@ impl Fails {
 fn fails(left: &Arc<AtomicU32>) -> Graph {
     let mut t = Topology::new("fails");
     let left = left.clone();
-    t.source::<In>()
-        .process_with(move || Fails::init(left.clone()))
-        .sink::<Out>();
+    t.source::<In>().process_with(move || Fails::init(left.clone())).sink::<Out>();
     t.build().unwrap()
 }
 
@@ -78,8 +74,7 @@ impl Model for Counted {
     fn record(&mut self, _topic: &str, key: &str, _value: &str, time: i64) {
         let n = self.n.entry(key.to_owned()).or_default();
         *n += 1;
-        self.out
-            .push(("out", key.as_bytes().to_vec(), n.to_string().into_bytes(), time));
+        self.out.push(("out", key.as_bytes().to_vec(), n.to_string().into_bytes(), time));
         self.soon.insert(key.to_owned(), time);
     }
 
@@ -115,23 +110,11 @@ fn i04_i09_a_handler_that_fails_within_the_budget_leaves_no_trace() {
         let mut world = World::new(seed);
         world.set("stoat.restart.max-faults", "5");
         let what = ["bad", "panic", "timer"][i % 3];
-        world.torment(
-            &graph,
-            120,
-            Faults {
-                slow: 200,
-                ..Faults::default()
-            },
-            |r, n| {
-                let special = r.below(10) == 0;
-                let key = if special && what == "timer" {
-                    what.to_owned()
-                } else {
-                    format!("k{}", r.below(5))
-                };
-                fed(key, if special { what } else { "x" }.to_owned(), START + n as i64)
-            },
-        );
+        world.torment(&graph, 120, Faults { slow: 200, ..Faults::default() }, |r, n| {
+            let special = r.below(10) == 0;
+            let key = if special && what == "timer" { what.to_owned() } else { format!("k{}", r.below(5)) };
+            fed(key, if special { what } else { "x" }.to_owned(), START + n as i64)
+        });
         world.check_model(&graph, Counted::default());
         failed += 5 - left.load(Ordering::SeqCst);
     }
@@ -155,10 +138,7 @@ fn i09_a_handler_that_goes_on_failing_spends_the_budget_and_its_record_stays_unp
         assert_eq!(error.exit_code(), 4);
         assert_eq!(engine.status().restarts, 5, "five faults are borne, the sixth is not");
         let text = error.to_string();
-        assert!(
-            text.contains("in-1@13") && text.contains("no luck") && text.contains("Fails"),
-            "{text}"
-        );
+        assert!(text.contains("in-1@13") && text.contains("no luck") && text.contains("Fails"), "{text}");
         drop(engine);
         let committed = world.cluster.committed("app", &TopicPartition::new("in", 1));
         assert!(committed.is_some_and(|o| o <= 13), "{committed:?}");

@@ -129,12 +129,7 @@ struct Fed {
 }
 
 fn fed(key: String, value: String, time: i64) -> Fed {
-    Fed {
-        topic: "in",
-        key,
-        value,
-        time,
-    }
+    Fed { topic: "in", key, value, time }
 }
 
 const PARTITIONS: i32 = 3;
@@ -204,10 +199,7 @@ impl World {
                 graph: graph.clone(),
                 broker: Box::new(self.cluster.client("app", "app")),
                 stores: Box::new(disk.open_set()),
-                writer: Box::new(SlowWriter {
-                    jobs: VecDeque::new(),
-                    random: Random(seed),
-                }),
+                writer: Box::new(SlowWriter { jobs: VecDeque::new(), random: Random(seed) }),
                 net: Box::new(move |build: &NetBuild<'_>| {
                     let build = NetBuild {
                         settings,
@@ -332,9 +324,7 @@ impl World {
 
     fn records(&self, topic: &str) -> Vec<LogRecord> {
         let all = 0..self.cluster.partitions(topic);
-        all.flat_map(|p| self.cluster.log(topic, p))
-            .filter(|r| !r.marker)
-            .collect()
+        all.flat_map(|p| self.cluster.log(topic, p)).filter(|r| !r.marker).collect()
     }
 }
 
@@ -354,9 +344,5 @@ const FAULTS: Faults = Faults {
 
 /// None for each third seed: there is only what crashes do.
 fn faults(seed: u64) -> Faults {
-    if seed.is_multiple_of(3) {
-        Faults::default()
-    } else {
-        FAULTS
-    }
+    if seed.is_multiple_of(3) { Faults::default() } else { FAULTS }
 }

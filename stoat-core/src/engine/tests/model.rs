@@ -22,21 +22,15 @@ pub(super) trait Model {
 }
 
 pub(super) fn texts(store: &str, of: &BTreeMap<String, String>) -> Stored {
-    of.iter()
-        .map(|(k, v)| ((store.to_owned(), k.as_bytes().to_vec()), v.as_bytes().to_vec()))
-        .collect()
+    of.iter().map(|(k, v)| ((store.to_owned(), k.as_bytes().to_vec()), v.as_bytes().to_vec())).collect()
 }
 
 pub(super) fn numbers(store: &str, of: &BTreeMap<String, u64>) -> Stored {
-    of.iter()
-        .map(|(k, v)| ((store.to_owned(), k.as_bytes().to_vec()), v.to_be_bytes().to_vec()))
-        .collect()
+    of.iter().map(|(k, v)| ((store.to_owned(), k.as_bytes().to_vec()), v.to_be_bytes().to_vec())).collect()
 }
 
 pub(super) fn times(store: &str, of: &BTreeMap<String, i64>) -> Stored {
-    of.iter()
-        .map(|(k, v)| ((store.to_owned(), k.as_bytes().to_vec()), v.to_be_bytes().to_vec()))
-        .collect()
+    of.iter().map(|(k, v)| ((store.to_owned(), k.as_bytes().to_vec()), v.to_be_bytes().to_vec())).collect()
 }
 
 /// The place up to which a mark lets stage `sub` fire, the watermark being `reached`.

@@ -26,11 +26,7 @@ fn i05_the_sum_of_all_balances_is_constant_at_every_committed_cut() {
         let mut world = World::new(seed);
         world.torment(&graph, 200, faults(seed), |r, n| {
             let (from, to) = (r.below(8), r.below(8));
-            fed(
-                format!("a{from}"),
-                format!("a{to} {}", 1 + r.below(100)),
-                START + n as i64,
-            )
+            fed(format!("a{from}"), format!("a{to} {}", 1 + r.below(100)), START + n as i64)
         });
         world.check(&graph);
         let number = |v: &[u8]| std::str::from_utf8(v).unwrap().parse::<i64>().unwrap();

@@ -37,13 +37,7 @@ fn i10_of_two_processes_exactly_one_goes_on() {
         for turn in 0..3_000 {
             world.now += 1;
             if turn % 5 == 0 && fed < 100 {
-                world.cluster.append(
-                    "in",
-                    fed % 3,
-                    format!("k{fed}").as_bytes(),
-                    b"x",
-                    START + i64::from(fed),
-                );
+                world.cluster.append("in", fed % 3, format!("k{fed}").as_bytes(), b"x", START + i64::from(fed));
                 fed += 1;
             }
             if ended_a.is_none() && turn >= sleep_a {
@@ -78,10 +72,7 @@ fn i10_a_frozen_owner_that_wakes_after_another_has_claimed_changes_nothing() {
     for seed in seeds(2_100, 40) {
         let _seed = Seed(seed);
         let mut world = World::new(seed);
-        world.cluster.set_faults(Faults {
-            slow: 200,
-            ..Faults::default()
-        });
+        world.cluster.set_faults(Faults { slow: 200, ..Faults::default() });
         let mut first = world.engine(&graph, 2);
         let frozen_at = world.random.below(200);
         let mut fed = 0;
@@ -91,13 +82,7 @@ fn i10_a_frozen_owner_that_wakes_after_another_has_claimed_changes_nothing() {
         for _ in 0..frozen_at {
             world.turn(&mut first).unwrap();
             if world.random.below(2) == 0 {
-                world.cluster.append(
-                    "in",
-                    fed % 3,
-                    format!("k{fed}").as_bytes(),
-                    b"x",
-                    START + i64::from(fed),
-                );
+                world.cluster.append("in", fed % 3, format!("k{fed}").as_bytes(), b"x", START + i64::from(fed));
                 fed += 1;
             }
         }
@@ -134,11 +119,7 @@ fn i10_fencing_without_another_owner_never_stops_a_process() {
     for seed in seeds(2_200, 6) {
         let _seed = Seed(seed);
         let mut world = World::new(seed);
-        let faults = Faults {
-            timed_out: 400,
-            slow: 200,
-            ..Faults::default()
-        };
+        let faults = Faults { timed_out: 400, slow: 200, ..Faults::default() };
         world.torment(&graph, 100, faults, line);
         world.check_model(&graph, Counts::default());
     }
@@ -159,8 +140,5 @@ fn i10_a_group_with_members_stops_the_start_after_a_wait() {
     world.set("stoat.start.group-wait", "100ms");
     let mut e = world.engine(&graph, 2);
     let error = world.run_to_error(&mut e);
-    assert!(
-        error.to_string().contains("consumer-1") && error.exit_code() == 3,
-        "{error}"
-    );
+    assert!(error.to_string().contains("consumer-1") && error.exit_code() == 3, "{error}");
 }

@@ -80,9 +80,7 @@ fn own_rekey_of_lane(t: &mut Topology) {
 fn diamond(t: &mut Topology) {
     let [a, b] = t.source::<In>().process::<Chain2>().fan_out();
     let a = a.select_key(|k: &String, _| format!("a{k}")).repartition();
-    let b = b
-        .flat_map(|_, v: String| vec![(other_key(&v), v.clone()), (other_key(&v), format!("{v}!"))])
-        .repartition();
+    let b = b.flat_map(|_, v: String| vec![(other_key(&v), v.clone()), (other_key(&v), format!("{v}!"))]).repartition();
     a.merge(b).process::<Chain>().sink::<Out>();
 }
 
@@ -183,12 +181,7 @@ fn check(shape: Shape, declare: fn(&mut Topology), first: u64) {
             // One topic lags behind the other, and each is a little out of order.
             time: START + (n * 3) as i64 - r.below(40) as i64,
         });
-        let model = Shaped {
-            shape,
-            chained: BTreeMap::new(),
-            chained2: BTreeMap::new(),
-            out: Vec::new(),
-        };
+        let model = Shaped { shape, chained: BTreeMap::new(), chained2: BTreeMap::new(), out: Vec::new() };
         world.check_model(&graph, model);
     }
 }

@@ -15,27 +15,17 @@ fn n1_offsets_that_a_group_lost_are_written_again_and_foreign_ones_stop_the_star
     let tp = TopicPartition::new("in", 1);
     world.cluster.set_committed("app", &tp, None);
     world.run(&graph, 2);
-    assert_eq!(
-        world.cluster.committed("app", &tp),
-        Some(10),
-        "written again from the epoch record"
-    );
+    assert_eq!(world.cluster.committed("app", &tp), Some(10), "written again from the epoch record");
     assert_eq!(world.records("counts").len(), 30, "nothing twice");
     world.cluster.set_committed("app", &tp, Some(3));
     let mut third = world.engine(&graph, 2);
     let error = world.run_to_error(&mut third).to_string();
-    assert!(
-        error.contains("in-1: epoch record 10, group 3") && error.contains("stoat.start.offsets"),
-        "{error}"
-    );
+    assert!(error.contains("in-1: epoch record 10, group 3") && error.contains("stoat.start.offsets"), "{error}");
     world.cluster.delete("app-stoat-epochs");
     world.cluster.set_committed("app", &tp, Some(10));
     let mut fourth = world.engine(&graph, 2);
     let error = world.run_to_error(&mut fourth).to_string();
-    assert!(
-        error.contains("app-counted-changelog") && error.contains("stoat.start.take-over"),
-        "{error}"
-    );
+    assert!(error.contains("app-counted-changelog") && error.contains("stoat.start.take-over"), "{error}");
 }
 
 #[test]
@@ -47,9 +37,7 @@ fn n1_foreign_offsets_are_followed_or_overruled_on_request() {
             world.cluster.append("in", n % 3, b"k", b"x", START + i64::from(n));
         }
         world.run(&graph, 2);
-        world
-            .cluster
-            .set_committed("app", &TopicPartition::new("in", 1), Some(3));
+        world.cluster.set_committed("app", &TopicPartition::new("in", 1), Some(3));
         world.set("stoat.start.offsets", choice);
         world.run(&graph, 2);
         assert_eq!(world.records("counts").len(), outputs, "{choice}");
@@ -93,11 +81,7 @@ fn n9_latest_applies_once_and_a_new_partition_starts_at_its_beginning() {
     world.run(&graph, 2);
     let keys: Vec<String> = world.records("counts").iter().map(|r| string(r.key.as_ref())).collect();
     assert_eq!(keys, vec!["new"; 6]);
-    assert_eq!(
-        world.cluster.partitions("app-counted-changelog"),
-        PARTITIONS,
-        "a changelog keeps its count"
-    );
+    assert_eq!(world.cluster.partitions("app-counted-changelog"), PARTITIONS, "a changelog keeps its count");
 }
 
 #[test]

@@ -141,12 +141,7 @@ impl Peers {
     #[process]
     fn on_record(&mut self, r: Record<String, String>, cx: &mut Context<Self>) -> Result<()> {
         let other = self.peers.get(&r.value)?.copied();
-        let all: Vec<String> = self
-            .peers
-            .range(..)?
-            .into_iter()
-            .map(|(k, v)| format!("{k}={v}"))
-            .collect();
+        let all: Vec<String> = self.peers.range(..)?.into_iter().map(|(k, v)| format!("{k}={v}")).collect();
         if other.is_some_and(|n| n % 5 == 4) {
             self.peers.remove(&r.key)?;
         } else {
@@ -179,18 +174,11 @@ impl Model for Peering {
     fn record(&mut self, _topic: &str, key: &str, value: &str, time: i64) {
         let (key, value) = if self.turned { (value, key) } else { (key, value) };
         let see = |s: &Self, k: &str| {
-            if k == key {
-                s.peers.get(k).copied()
-            } else {
-                s.applied.get(k).copied()
-            }
+            if k == key { s.peers.get(k).copied() } else { s.applied.get(k).copied() }
         };
         let other = see(self, value);
         let keys: std::collections::BTreeSet<&String> = self.peers.keys().chain(self.applied.keys()).collect();
-        let all: Vec<String> = keys
-            .into_iter()
-            .filter_map(|k| Some(format!("{k}={}", see(self, k)?)))
-            .collect();
+        let all: Vec<String> = keys.into_iter().filter_map(|k| Some(format!("{k}={}", see(self, k)?))).collect();
         let all = all.join(",");
         if other.is_some_and(|n| n % 5 == 4) {
             self.peers.remove(key);
@@ -229,10 +217,7 @@ fn i06_other_keys_are_read_as_of_one_commit_on_all_lanes() {
             world.torment(&graph, 160, faults(seed), |r, n| {
                 fed(format!("k{}", r.below(6)), format!("k{}", r.below(6)), START + n as i64)
             });
-            let model = Peering {
-                turned,
-                ..Peering::default()
-            };
+            let model = Peering { turned, ..Peering::default() };
             world.check_model(&graph, model);
         }
     }
@@ -272,21 +257,15 @@ fn i11_a_store_may_come_and_go_and_finds_its_state_again() {
     }
     let mut state = BTreeMap::new();
     for r in world.records("app-counted-changelog") {
-        state.insert(
-            string(r.key.as_ref()),
-            u64::from_be_bytes(r.value.unwrap().try_into().unwrap()),
-        );
+        state.insert(string(r.key.as_ref()), u64::from_be_bytes(r.value.unwrap().try_into().unwrap()));
     }
     assert_eq!(state, counted);
     // In the rounds with the store, in order: 30 records each, the second time with what the first left.
     let mut present: BTreeMap<String, String> = BTreeMap::new();
     let mut want: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let history = world.recording.history(crate::id::Epoch(u64::MAX));
-    let with_store: Vec<_> = world
-        .cuts_with(&["present"])
-        .into_iter()
-        .flat_map(|e| history[&e].entries.clone())
-        .collect();
+    let with_store: Vec<_> =
+        world.cuts_with(&["present"]).into_iter().flat_map(|e| history[&e].entries.clone()).collect();
     for entry in with_store {
         if let super::super::net::recording::Entry::Record(r) = entry {
             let (key, value) = (string(r.key.as_ref()), string(r.value.as_ref()));
@@ -296,9 +275,7 @@ fn i11_a_store_may_come_and_go_and_finds_its_state_again() {
     }
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for r in world.records("out") {
-        seen.entry(string(r.key.as_ref()))
-            .or_default()
-            .push(string(r.value.as_ref()));
+        seen.entry(string(r.key.as_ref())).or_default().push(string(r.value.as_ref()));
     }
     assert_eq!(seen, want);
     assert_eq!(seen.values().map(Vec::len).sum::<usize>(), 60);
@@ -351,10 +328,7 @@ fn i18_another_key_codec_or_kind_of_a_store_is_refused_and_the_old_one_goes_on()
     let before = world.cuts(&graph).len();
     let mut engine = world.engine(&graph_of(counts_by_json), 2);
     let error = world.run_to_error(&mut engine).to_string();
-    assert!(
-        error.contains("app-counted-changelog") && error.contains("codec"),
-        "{error}"
-    );
+    assert!(error.contains("app-counted-changelog") && error.contains("codec"), "{error}");
     let mut engine = world.engine(&graph_of(counted_timer), 2);
     let error = world.run_to_error(&mut engine).to_string();
     assert!(error.contains("counted") && error.contains("Timer"), "{error}");
@@ -405,10 +379,7 @@ fn i11_a_changelog_that_the_plan_knows_must_be_there_and_the_same() {
             let mut engine = world.engine_on(&disk, &graph, 2);
             let error = world.run_to_error(&mut engine).to_string();
             let why = if again { "made anew" } else { "is missing" };
-            assert!(
-                error.contains("app-counted-changelog") && error.contains(why),
-                "{error}"
-            );
+            assert!(error.contains("app-counted-changelog") && error.contains(why), "{error}");
         }
     }
 }

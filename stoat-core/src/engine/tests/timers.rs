@@ -23,8 +23,7 @@ impl Close {
     #[process]
     fn on_record(&mut self, record: Record<String, String>, _cx: &mut Context<Self>) -> Result<()> {
         let open = self.open.take()?;
-        self.open
-            .put(open.map_or(record.value.clone(), |o| format!("{o},{}", record.value)))?;
+        self.open.put(open.map_or(record.value.clone(), |o| format!("{o},{}", record.value)))?;
         self.idle.set(record.timestamp + Duration::from_millis(20))
     }
 
@@ -53,8 +52,7 @@ impl Close2 {
         // Forwards at once as well, so that the order of records and firings shows.
         cx.forward(format!("+{}", record.value))?;
         let open = self.open2.take()?;
-        self.open2
-            .put(open.map_or(record.value.clone(), |o| format!("{o};{}", record.value)))?;
+        self.open2.put(open.map_or(record.value.clone(), |o| format!("{o};{}", record.value)))?;
         self.idle2.set(record.timestamp + Duration::from_millis(10))
     }
 
@@ -97,16 +95,12 @@ impl Closing {
         }
         let sep = [",", ";"][stage];
         let open = self.open[stage].remove(key);
-        self.open[stage].insert(
-            key.to_owned(),
-            open.map_or(value.to_owned(), |o| format!("{o}{sep}{value}")),
-        );
+        self.open[stage].insert(key.to_owned(), open.map_or(value.to_owned(), |o| format!("{o}{sep}{value}")));
         self.idle[stage].insert(key.to_owned(), time + [20, 10][stage]);
     }
 
     fn emit(&mut self, key: &str, value: String, time: i64) {
-        self.out
-            .push(("out", key.as_bytes().to_vec(), value.into_bytes(), time));
+        self.out.push(("out", key.as_bytes().to_vec(), value.into_bytes(), time));
     }
 
     /// Fires a stage; whether it holds the watermark back.
@@ -177,9 +171,7 @@ fn even(r: &mut Random, n: u64) -> Fed {
 /// Pushes the time of all partitions far on.
 fn end(world: &mut World) {
     for p in 0..PARTITIONS {
-        world
-            .cluster
-            .append("in", p, format!("end{p}").as_bytes(), b"end", START + 1_000_000);
+        world.cluster.append("in", p, format!("end{p}").as_bytes(), b"end", START + 1_000_000);
     }
 }
 
@@ -204,9 +196,7 @@ fn i11_i15_timers_close_each_session_once_under_crashes() {
         let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for r in world.records("out") {
             let values = string(r.value.as_ref());
-            seen.entry(string(r.key.as_ref()))
-                .or_default()
-                .extend(values.split(',').map(str::to_owned));
+            seen.entry(string(r.key.as_ref())).or_default().extend(values.split(',').map(str::to_owned));
         }
         assert_eq!(seen, want);
     }
@@ -221,10 +211,7 @@ fn i06_i15_timers_behind_a_rekey_wait_for_what_the_timers_before_it_forward() {
         world.torment(&graph, 160, faults(seed), even);
         end(&mut world);
         world.run(&graph, 3);
-        let model = Closing {
-            twice: true,
-            ..Closing::default()
-        };
+        let model = Closing { twice: true, ..Closing::default() };
         world.check_model(&graph, model);
     }
 }
@@ -261,11 +248,7 @@ impl Alarms {
     fn hear(&mut self, what: &str, fired: &Fired<String>, cx: &mut Context<Self>) -> Result<()> {
         let heard = self.heard.take()?.unwrap_or_default();
         // Short, and still depends on all that was before.
-        let heard = format!(
-            "{}{what}{}",
-            &heard[heard.len().saturating_sub(30)..],
-            fired.time.0 % 1_000
-        );
+        let heard = format!("{}{what}{}", &heard[heard.len().saturating_sub(30)..], fired.time.0 % 1_000);
         self.heard.put(heard.clone())?;
         cx.forward(heard)?;
         self.obey(&echo(what, &fired.key, fired.time.0))
@@ -399,8 +382,7 @@ impl Model for Alarmed {
             let heard = self.heard.get(&key).cloned().unwrap_or_default();
             let heard = format!("{}{field}{}", &heard[heard.len().saturating_sub(30)..], time % 1_000);
             self.heard.insert(key.clone(), heard.clone());
-            self.out
-                .push(("out", key.as_bytes().to_vec(), heard.into_bytes(), time));
+            self.out.push(("out", key.as_bytes().to_vec(), heard.into_bytes(), time));
             self.obey(&key, &echo(field, &key, time));
         }
     }
@@ -409,11 +391,7 @@ impl Model for Alarmed {
         let mut foreign = std::mem::take(&mut self.foreign);
         foreign.sort_by_key(|w| w.place);
         for w in foreign {
-            let own = if w.many {
-                self.own_many.get(&(w.key.clone(), w.time))
-            } else {
-                self.own_one.get(&w.key)
-            };
+            let own = if w.many { self.own_many.get(&(w.key.clone(), w.time)) } else { self.own_one.get(&w.key) };
             if own.is_none_or(|p| *p < w.place) {
                 self.write(w);
             }

@@ -20,13 +20,7 @@ type Store = KeyValueStore<String, u32>;
 
 fn seed(bytes: Arc<dyn ByteStore>, lane: u32, lanes: u32) -> FieldSeed {
     FieldSeed {
-        decl: FieldDecl::of::<Store>(
-            "by_day",
-            FieldOptions {
-                name: None,
-                clock: TimeDomain::Event,
-            },
-        ),
+        decl: FieldDecl::of::<Store>("by_day", FieldOptions { name: None, clock: TimeDomain::Event }),
         owner: "Daily".into(),
         index: 0,
         store: StoreId(0),
@@ -38,22 +32,14 @@ fn seed(bytes: Arc<dyn ByteStore>, lane: u32, lanes: u32) -> FieldSeed {
 
 fn inside<R>(store: &mut Store, key: &str, call: impl FnOnce(&mut Store) -> R) -> R {
     let key = current(key.as_bytes(), true);
-    store.enter(&Entered {
-        key: &key,
-        timestamp: Timestamp(7),
-        number: 1,
-        path: &Path::default(),
-    });
+    store.enter(&Entered { key: &key, timestamp: Timestamp(7), number: 1, path: &Path::default() });
     let result = call(store);
     store.leave(0).unwrap();
     result
 }
 
 fn commit(store: &mut Store, bytes: &dyn ByteStore) {
-    let mut batch = Batch {
-        rows: Vec::new(),
-        stamp: Stamp::default(),
-    };
+    let mut batch = Batch { rows: Vec::new(), stamp: Stamp::default() };
     store.freeze(Epoch(1), &mut batch.rows).unwrap();
     bytes.apply(Generation(0), &batch).unwrap();
     store.applied(Epoch(1));
@@ -101,10 +87,7 @@ fn a_write_to_a_key_of_another_lane_is_an_error_that_names_the_field() {
     let mut rows = Vec::new();
     store.freeze(Epoch(1), &mut rows).unwrap();
     assert_eq!(rows.len(), 2);
-    assert!(
-        rows.iter().all(|r| r.timestamp == Timestamp(7)),
-        "rows have the time of the record"
-    );
+    assert!(rows.iter().all(|r| r.timestamp == Timestamp(7)), "rows have the time of the record");
 }
 
 #[test]
@@ -120,11 +103,7 @@ fn outside_a_handler_each_method_is_an_error_that_names_the_field() {
         store.prefix(b"").map(drop).unwrap_err(),
     ] {
         assert_eq!(e.kind(), ErrorKind::Lane);
-        assert!(
-            e.to_string()
-                .contains("field `by_day` of `Daily` was used outside a handler"),
-            "{e}"
-        );
+        assert!(e.to_string().contains("field `by_day` of `Daily` was used outside a handler"), "{e}");
     }
 }
 
@@ -140,12 +119,7 @@ fn stored_bytes_of_another_type_are_an_error_about_the_state() {
     let bytes = TestStore::new(StoreKind::KeyValue);
     let mut other = KeyValueStore::<String, String, Json, Utf8>::make(seed(bytes.clone(), 0, 1));
     let key = current(b"a", true);
-    other.enter(&Entered {
-        key: &key,
-        timestamp: Timestamp(0),
-        number: 0,
-        path: &Path::default(),
-    });
+    other.enter(&Entered { key: &key, timestamp: Timestamp(0), number: 0, path: &Path::default() });
     other.put(&"a".into(), "text".into()).unwrap();
     other.leave(0).unwrap();
     let mut batch = Batch::default();
@@ -154,10 +128,7 @@ fn stored_bytes_of_another_type_are_an_error_about_the_state() {
     let mut store = Store::make(seed(bytes, 0, 1));
     let e = inside(&mut store, "a", |s| s.get(&"a".into()).map(drop)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::State);
-    assert!(
-        e.to_string().starts_with("value of `by_day` of `Daily` (Json): "),
-        "{e}"
-    );
+    assert!(e.to_string().starts_with("value of `by_day` of `Daily` (Json): "), "{e}");
 }
 
 /// What a test does to a store.
@@ -176,11 +147,7 @@ fn key() -> impl Strategy<Value = String> {
 }
 
 fn bound() -> impl Strategy<Value = Bound<String>> {
-    prop_oneof![
-        Just(Bound::Unbounded),
-        key().prop_map(Bound::Included),
-        key().prop_map(Bound::Excluded)
-    ]
+    prop_oneof![Just(Bound::Unbounded), key().prop_map(Bound::Included), key().prop_map(Bound::Excluded)]
 }
 
 fn op() -> impl Strategy<Value = Op> {

@@ -8,27 +8,15 @@ use super::{Batch, ByteStore, Row, Stamp, StoreKind};
 use crate::id::Epoch;
 use crate::time::Timestamp;
 
-const KINDS: [StoreKind; 4] = [
-    StoreKind::KeyValue,
-    StoreKind::TimestampedKeyValue,
-    StoreKind::Timer,
-    StoreKind::Timers,
-];
+const KINDS: [StoreKind; 4] =
+    [StoreKind::KeyValue, StoreKind::TimestampedKeyValue, StoreKind::Timer, StoreKind::Timers];
 
 fn put(key: &[u8], value: &[u8]) -> Row {
-    Row {
-        key: key.to_vec(),
-        lane_key: key.len(),
-        value: Some(value.to_vec()),
-        timestamp: Timestamp(1_700_000_000_000),
-    }
+    Row { key: key.to_vec(), lane_key: key.len(), value: Some(value.to_vec()), timestamp: Timestamp(1_700_000_000_000) }
 }
 
 fn delete(key: &[u8]) -> Row {
-    Row {
-        value: None,
-        ..put(key, b"")
-    }
+    Row { value: None, ..put(key, b"") }
 }
 
 fn stamp(epoch: u64, offsets: &[(i32, i64)]) -> Stamp {
@@ -41,10 +29,7 @@ fn stamp(epoch: u64, offsets: &[(i32, i64)]) -> Stamp {
 }
 
 fn batch(epoch: u64, rows: Vec<Row>) -> Batch {
-    Batch {
-        rows,
-        stamp: stamp(epoch, &[(0, epoch as i64 * 10)]),
-    }
+    Batch { rows, stamp: stamp(epoch, &[(0, epoch as i64 * 10)]) }
 }
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;

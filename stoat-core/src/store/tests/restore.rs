@@ -33,10 +33,7 @@ fn bounds(start: i64, end: i64) -> Bounds {
 fn facts() -> ChangelogFacts {
     ChangelogFacts {
         topic: TOPIC.into(),
-        recorded: Some(RecordedChangelog {
-            topic_id: "id-1".into(),
-            ends: [(0, 100), (1, 50)].into(),
-        }),
+        recorded: Some(RecordedChangelog { topic_id: "id-1".into(), ends: [(0, 100), (1, 50)].into() }),
         found: Some(FoundChangelog {
             topic_id: "id-1".into(),
             bounds: [(0, bounds(10, 101)), (1, bounds(0, 51))].into(),
@@ -46,18 +43,11 @@ fn facts() -> ChangelogFacts {
 }
 
 fn stamped(offsets: &[(i32, i64)]) -> Stamp {
-    Stamp {
-        epoch: Epoch(3),
-        time: T0,
-        topic_id: "id-1".into(),
-        offsets: offsets.iter().copied().collect(),
-    }
+    Stamp { epoch: Epoch(3), time: T0, topic_id: "id-1".into(), offsets: offsets.iter().copied().collect() }
 }
 
 fn tail(from: &[(i32, i64)]) -> RestoreDecision {
-    RestoreDecision::Tail {
-        from: from.iter().copied().collect(),
-    }
+    RestoreDecision::Tail { from: from.iter().copied().collect() }
 }
 
 fn rebuild(reason: RebuildReason) -> RestoreDecision {
@@ -78,25 +68,10 @@ fn check(facts: &ChangelogFacts, stamp: Option<&Stamp>, now: Timestamp, want: Re
 
 #[test]
 fn i11_a_stamp_within_the_log_is_gone_on_from() {
-    check(
-        &facts(),
-        Some(&stamped(&[(0, 90), (1, 51)])),
-        T0 + HOUR,
-        tail(&[(0, 90), (1, 51)]),
-    );
+    check(&facts(), Some(&stamped(&[(0, 90), (1, 51)])), T0 + HOUR, tail(&[(0, 90), (1, 51)]));
     // The bounds themselves are within.
-    check(
-        &facts(),
-        Some(&stamped(&[(0, 10), (1, 0)])),
-        T0,
-        tail(&[(0, 10), (1, 0)]),
-    );
-    check(
-        &facts(),
-        Some(&stamped(&[(0, 101), (1, 51)])),
-        T0,
-        tail(&[(0, 101), (1, 51)]),
-    );
+    check(&facts(), Some(&stamped(&[(0, 10), (1, 0)])), T0, tail(&[(0, 10), (1, 0)]));
+    check(&facts(), Some(&stamped(&[(0, 101), (1, 51)])), T0, tail(&[(0, 101), (1, 51)]));
 }
 
 #[test]
@@ -113,33 +88,20 @@ fn i11_a_lost_directory_is_rebuilt() {
 fn i11_a_stamp_of_another_topic_is_rebuilt() {
     let mut stamp = stamped(&[(0, 90)]);
     stamp.topic_id = "id-0".into();
-    let reason = RebuildReason::OtherTopic {
-        stamped: "id-0".into(),
-        found: "id-1".into(),
-    };
+    let reason = RebuildReason::OtherTopic { stamped: "id-0".into(), found: "id-1".into() };
     check(&facts(), Some(&stamp), T0, rebuild(reason));
     // A stamp from a time when the broker told no id proves nothing.
     stamp.topic_id = String::new();
-    let reason = RebuildReason::OtherTopic {
-        stamped: String::new(),
-        found: "id-1".into(),
-    };
+    let reason = RebuildReason::OtherTopic { stamped: String::new(), found: "id-1".into() };
     check(&facts(), Some(&stamp), T0, rebuild(reason));
 }
 
 #[test]
 fn i11_a_stamp_outside_the_log_is_rebuilt() {
-    for (partition, offset, found) in [
-        (0, 9, Some(bounds(10, 101))),
-        (0, 102, Some(bounds(10, 101))),
-        (1, 52, Some(bounds(0, 51))),
-        (2, 0, None),
-    ] {
-        let reason = RebuildReason::OutOfLog {
-            partition,
-            offset,
-            bounds: found,
-        };
+    for (partition, offset, found) in
+        [(0, 9, Some(bounds(10, 101))), (0, 102, Some(bounds(10, 101))), (1, 52, Some(bounds(0, 51))), (2, 0, None)]
+    {
+        let reason = RebuildReason::OutOfLog { partition, offset, bounds: found };
         check(&facts(), Some(&stamped(&[(partition, offset)])), T0, rebuild(reason));
     }
 }
@@ -150,25 +112,12 @@ fn i11_a_stamp_older_than_tombstones_live_less_the_margin_is_rebuilt() {
     let limit = LIMIT;
     check(&facts(), Some(&stamp), T0 + limit, tail(&[(0, 90), (1, 51)]));
     let age = limit + Duration::from_millis(1);
-    check(
-        &facts(),
-        Some(&stamp),
-        T0 + age,
-        rebuild(RebuildReason::TooOld { age, limit }),
-    );
+    check(&facts(), Some(&stamp), T0 + age, rebuild(RebuildReason::TooOld { age, limit }));
     // Retention below the margin: only a stamp of this very moment would do.
     let mut short = facts();
     short.found.as_mut().unwrap().delete_retention = Some(Duration::from_secs(1));
     let age = Duration::from_millis(1);
-    check(
-        &short,
-        Some(&stamp),
-        T0 + age,
-        rebuild(RebuildReason::TooOld {
-            age,
-            limit: Duration::ZERO,
-        }),
-    );
+    check(&short, Some(&stamp), T0 + age, rebuild(RebuildReason::TooOld { age, limit: Duration::ZERO }));
     // Without compaction tombstones stay.
     let mut kept = facts();
     kept.found.as_mut().unwrap().delete_retention = None;
@@ -180,33 +129,19 @@ fn i11_a_clock_that_went_backwards_is_a_rebuild() {
     let stamp = stamped(&[(0, 90), (1, 51)]);
     check(&facts(), Some(&stamp), T0 - MINUTE, tail(&[(0, 90), (1, 51)]));
     let by = MINUTE + Duration::from_millis(1);
-    check(
-        &facts(),
-        Some(&stamp),
-        T0 - by,
-        rebuild(RebuildReason::ClockWentBack { by }),
-    );
+    check(&facts(), Some(&stamp), T0 - by, rebuild(RebuildReason::ClockWentBack { by }));
     // Also where tombstones stay: a clock that jumps says nothing about ages.
     let mut kept = facts();
     kept.found.as_mut().unwrap().delete_retention = None;
-    check(
-        &kept,
-        Some(&stamp),
-        T0 - by,
-        rebuild(RebuildReason::ClockWentBack { by }),
-    );
+    check(&kept, Some(&stamp), T0 - by, rebuild(RebuildReason::ClockWentBack { by }));
     // The extremes do not overflow.
     assert!(matches!(
         decide(Some(&stamp), &facts(), Timestamp::MAX, MINUTE),
-        RestoreDecision::Rebuild {
-            reason: RebuildReason::TooOld { .. }
-        }
+        RestoreDecision::Rebuild { reason: RebuildReason::TooOld { .. } }
     ));
     assert!(matches!(
         decide(Some(&stamp), &facts(), Timestamp::MIN, MINUTE),
-        RestoreDecision::Rebuild {
-            reason: RebuildReason::ClockWentBack { .. }
-        }
+        RestoreDecision::Rebuild { reason: RebuildReason::ClockWentBack { .. } }
     ));
 }
 
@@ -233,18 +168,11 @@ fn i11_a_known_changelog_that_is_missing_is_refused_whatever_is_local() {
 fn i11_a_known_changelog_of_another_id_is_refused() {
     let mut facts = facts();
     facts.found.as_mut().unwrap().topic_id = "id-2".into();
-    let reason = RefuseReason::OtherTopic {
-        topic: TOPIC.into(),
-        recorded: "id-1".into(),
-        found: "id-2".into(),
-    };
+    let reason = RefuseReason::OtherTopic { topic: TOPIC.into(), recorded: "id-1".into(), found: "id-2".into() };
     check(&facts, Some(&stamped(&[(0, 90)])), T0, refuse(reason));
     // A broker that tells no ids is believed; the stamp decides then.
     facts.found.as_mut().unwrap().topic_id = String::new();
-    let reason = RebuildReason::OtherTopic {
-        stamped: "id-1".into(),
-        found: String::new(),
-    };
+    let reason = RebuildReason::OtherTopic { stamped: "id-1".into(), found: String::new() };
     check(&facts, Some(&stamped(&[(0, 90)])), T0, rebuild(reason));
 }
 
@@ -254,12 +182,7 @@ fn i11_a_known_changelog_that_ends_before_the_recorded_end_is_refused() {
         let mut facts = facts();
         let recorded = facts.recorded.as_ref().unwrap().ends[&partition];
         facts.found.as_mut().unwrap().bounds.insert(partition, bounds(0, end));
-        let reason = RefuseReason::Short {
-            topic: TOPIC.into(),
-            partition,
-            recorded,
-            found: Some(end),
-        };
+        let reason = RefuseReason::Short { topic: TOPIC.into(), partition, recorded, found: Some(end) };
         check(&facts, Some(&stamped(&[])), T0, refuse(reason));
     }
     let mut exact = facts();
@@ -267,23 +190,13 @@ fn i11_a_known_changelog_that_ends_before_the_recorded_end_is_refused() {
     check(&exact, Some(&stamped(&[(0, 100)])), T0, tail(&[(0, 100), (1, 0)]));
     let mut gone = facts();
     gone.found.as_mut().unwrap().bounds.remove(&1);
-    let reason = RefuseReason::Short {
-        topic: TOPIC.into(),
-        partition: 1,
-        recorded: 50,
-        found: None,
-    };
+    let reason = RefuseReason::Short { topic: TOPIC.into(), partition: 1, recorded: 50, found: None };
     check(&gone, Some(&stamped(&[])), T0, refuse(reason));
 }
 
 #[test]
 fn reasons_say_what_where_and_what_to_do() {
-    let reason = RefuseReason::Short {
-        topic: TOPIC.into(),
-        partition: 1,
-        recorded: 50,
-        found: Some(7),
-    };
+    let reason = RefuseReason::Short { topic: TOPIC.into(), partition: 1, recorded: 50, found: Some(7) };
     let e = reason.into_error();
     assert_eq!(e.kind(), ErrorKind::Topic);
     assert_eq!(
@@ -291,10 +204,7 @@ fn reasons_say_what_where_and_what_to_do() {
         "changelog `app-s-changelog-1` ends at offset 7, but the application committed up to 50: state is lost. Bring the \
          topic back, or begin anew under another application id or with all of the application's internal topics deleted"
     );
-    let reason = RebuildReason::TooOld {
-        age: 25 * HOUR,
-        limit: 23 * HOUR,
-    };
+    let reason = RebuildReason::TooOld { age: 25 * HOUR, limit: 23 * HOUR };
     assert_eq!(
         reason.to_string(),
         "local state is 90000 s old, deletes are certain to be in the changelog for 82800 s only"
@@ -305,32 +215,13 @@ fn reasons_say_what_where_and_what_to_do() {
 fn a_topics_description_says_how_long_tombstones_live() {
     let retention = |config: &[(&str, &str)]| {
         let config = config.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        let topic = TopicInfo {
-            name: TOPIC.into(),
-            id: "x".into(),
-            partitions: 1,
-            config,
-        };
+        let topic = TopicInfo { name: TOPIC.into(), id: "x".into(), partitions: 1, config };
         FoundChangelog::new(&topic, BTreeMap::new()).delete_retention
     };
-    assert_eq!(
-        retention(&[("cleanup.policy", "compact"), ("delete.retention.ms", "604800000")]),
-        Some(168 * HOUR)
-    );
-    assert_eq!(
-        retention(&[("cleanup.policy", "compact,delete")]),
-        Some(24 * HOUR),
-        "Kafka's default"
-    );
-    assert_eq!(
-        retention(&[("cleanup.policy", "delete"), ("delete.retention.ms", "1")]),
-        None
-    );
-    assert_eq!(
-        retention(&[]),
-        Some(24 * HOUR),
-        "nothing told: as careful as if it were compacted"
-    );
+    assert_eq!(retention(&[("cleanup.policy", "compact"), ("delete.retention.ms", "604800000")]), Some(168 * HOUR));
+    assert_eq!(retention(&[("cleanup.policy", "compact,delete")]), Some(24 * HOUR), "Kafka's default");
+    assert_eq!(retention(&[("cleanup.policy", "delete"), ("delete.retention.ms", "1")]), None);
+    assert_eq!(retention(&[]), Some(24 * HOUR), "nothing told: as careful as if it were compacted");
 }
 
 // Rows.
@@ -350,10 +241,7 @@ fn i12_a_key_in_another_partition_than_its_lane_keys_hash_is_an_error() {
     let timers = timers_key(b"ant", 77);
     let right = partition_for(b"ant", 7);
     let (whole, wrong) = (partition_for(&timers, 7), (right + 1) % 7);
-    assert_ne!(
-        whole, right,
-        "the test's key tells the lane key's hash from the whole key's"
-    );
+    assert_ne!(whole, right, "the test's key tells the lane key's hash from the whole key's");
     let at = |p| TopicPartition::new(TOPIC, p);
     let hash = Placement::LaneKey { partitions: 7 };
     for (kind, key, value) in [
@@ -365,10 +253,7 @@ fn i12_a_key_in_another_partition_than_its_lane_keys_hash_is_an_error() {
         for value in [Some(value), None] {
             let found = rows(kind, &at(right), hash, &one(Some(key), value)).unwrap();
             assert_eq!(found.len(), 1);
-            assert_eq!(
-                (&found[0].key[..], found[0].lane_key, found[0].value.as_deref()),
-                (key, 3, value)
-            );
+            assert_eq!((&found[0].key[..], found[0].lane_key, found[0].value.as_deref()), (key, 3, value));
             assert_eq!(found[0].timestamp, T0);
             let e = rows(kind, &at(wrong), hash, &one(Some(key), value)).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Topic);
@@ -411,10 +296,7 @@ struct Log {
 
 impl Log {
     fn new(partitions: usize) -> Self {
-        Self {
-            partitions: vec![Vec::new(); partitions],
-            ends: vec![0; partitions],
-        }
+        Self { partitions: vec![Vec::new(); partitions], ends: vec![0; partitions] }
     }
 
     fn write(&mut self, key: &[u8], value: Option<&[u8]>) -> (i32, i64) {
@@ -440,24 +322,13 @@ impl Log {
 
     fn found(&self) -> FoundChangelog {
         let bounds = self.ends.iter().enumerate().map(|(p, &end)| (p as i32, bounds(0, end)));
-        FoundChangelog {
-            topic_id: "id-1".into(),
-            bounds: bounds.collect(),
-            delete_retention: Some(24 * HOUR),
-        }
+        FoundChangelog { topic_id: "id-1".into(), bounds: bounds.collect(), delete_retention: Some(24 * HOUR) }
     }
 
     fn facts(&self) -> ChangelogFacts {
         let ends = self.ends.iter().enumerate().map(|(p, &end)| (p as i32, end));
-        let recorded = RecordedChangelog {
-            topic_id: "id-1".into(),
-            ends: ends.collect(),
-        };
-        ChangelogFacts {
-            topic: TOPIC.into(),
-            recorded: Some(recorded),
-            found: Some(self.found()),
-        }
+        let recorded = RecordedChangelog { topic_id: "id-1".into(), ends: ends.collect() };
+        ChangelogFacts { topic: TOPIC.into(), recorded: Some(recorded), found: Some(self.found()) }
     }
 
     /// What a fetch from an offset gives, at most `max` records.
@@ -469,12 +340,7 @@ impl Log {
         }
         let position = rest.next().map_or(self.ends[p as usize], |(o, ..)| *o);
         let caught_up = position == self.ends[p as usize];
-        Fetched {
-            partition: TopicPartition::new(TOPIC, p),
-            batch,
-            position,
-            caught_up,
-        }
+        Fetched { partition: TopicPartition::new(TOPIC, p), batch, position, caught_up }
     }
 
     fn state(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -501,9 +367,7 @@ fn restore(store: &dyn ByteStore, log: &Log, now: Timestamp) -> (RestoreDecision
         }
         RestoreDecision::Refuse { reason } => panic!("{reason}"),
     };
-    let placement = Placement::LaneKey {
-        partitions: log.ends.len() as i32,
-    };
+    let placement = Placement::LaneKey { partitions: log.ends.len() as i32 };
     let mut replay = Replay::new(StoreKind::KeyValue, TOPIC, &log.found(), placement, kept, now);
     let mut read = 0;
     while !replay.is_caught_up() {
@@ -527,20 +391,8 @@ fn n2_a_key_that_was_deleted_elsewhere_does_not_come_back_from_an_old_directory(
         let d = disk.open_set().open("s", StoreKind::KeyValue).unwrap();
         log.write(b"k", Some(b"1"));
         log.mark();
-        let stamp = Stamp {
-            time: T0,
-            epoch: Epoch(1),
-            topic_id: "id-1".into(),
-            offsets: [(0, 1)].into(),
-        };
-        d.apply(
-            Generation(1),
-            &Batch {
-                rows: vec![put(b"k", b"1")],
-                stamp,
-            },
-        )
-        .unwrap();
+        let stamp = Stamp { time: T0, epoch: Epoch(1), topic_id: "id-1".into(), offsets: [(0, 1)].into() };
+        d.apply(Generation(1), &Batch { rows: vec![put(b"k", b"1")], stamp }).unwrap();
         d.flush().unwrap();
         // B on an empty directory: delete k, put j=1, commit, stop. Then the clock goes on, and compaction runs.
         log.write(b"k", None);
@@ -552,10 +404,7 @@ fn n2_a_key_that_was_deleted_elsewhere_does_not_come_back_from_an_old_directory(
         assert_eq!(d.get(b"k").unwrap(), None);
         assert_eq!(all(&*d), [(b"j".to_vec(), b"1".to_vec())]);
         if tombstone_gone {
-            let reason = RebuildReason::TooOld {
-                age: 25 * HOUR,
-                limit: LIMIT,
-            };
+            let reason = RebuildReason::TooOld { age: 25 * HOUR, limit: LIMIT };
             assert_eq!((decision, read), (rebuild(reason), 1));
         } else {
             assert_eq!((decision, read), (tail(&[(0, 1)]), 2));
@@ -574,39 +423,14 @@ fn n2_an_interrupted_restore_does_not_make_an_old_store_look_fresh() {
     log.mark();
     let kept = stamped(&[(0, 0)]);
     let placement = Placement::LaneKey { partitions: 1 };
-    let mut replay = Replay::new(
-        StoreKind::KeyValue,
-        TOPIC,
-        &log.found(),
-        placement,
-        Some(&kept),
-        T0 + 20 * HOUR,
-    );
+    let mut replay = Replay::new(StoreKind::KeyValue, TOPIC, &log.found(), placement, Some(&kept), T0 + 20 * HOUR);
     let half = replay.batch(&log.fetch(0, 0, 2), T0 + 20 * HOUR).unwrap();
-    assert_eq!(
-        (half.stamp.time, half.stamp.offsets[&0]),
-        (T0, 2),
-        "still as old as before"
-    );
+    assert_eq!((half.stamp.time, half.stamp.offsets[&0]), (T0, 2), "still as old as before");
     let whole = replay.batch(&log.fetch(0, 2, 9), T0 + 21 * HOUR).unwrap();
-    assert_eq!(
-        (whole.stamp.time, whole.stamp.offsets[&0]),
-        (T0 + 21 * HOUR, 6),
-        "the end: as fresh as can be"
-    );
+    assert_eq!((whole.stamp.time, whole.stamp.offsets[&0]), (T0 + 21 * HOUR, 6), "the end: as fresh as can be");
     // A rebuild's age counts from when it began to read.
-    let mut replay = Replay::new(
-        StoreKind::KeyValue,
-        TOPIC,
-        &log.found(),
-        placement,
-        None,
-        T0 + 20 * HOUR,
-    );
-    assert_eq!(
-        replay.batch(&log.fetch(0, 0, 2), T0 + 23 * HOUR).unwrap().stamp.time,
-        T0 + 20 * HOUR
-    );
+    let mut replay = Replay::new(StoreKind::KeyValue, TOPIC, &log.found(), placement, None, T0 + 20 * HOUR);
+    assert_eq!(replay.batch(&log.fetch(0, 0, 2), T0 + 23 * HOUR).unwrap().stamp.time, T0 + 20 * HOUR);
 }
 
 #[test]
@@ -618,20 +442,9 @@ fn n2_a_store_is_as_old_as_its_oldest_partition() {
     }
     log.mark();
     let placement = Placement::LaneKey { partitions: 2 };
-    let mut standby = Replay::new(
-        StoreKind::KeyValue,
-        TOPIC,
-        &log.found(),
-        placement,
-        Some(&stamped(&[])),
-        T0,
-    );
+    let mut standby = Replay::new(StoreKind::KeyValue, TOPIC, &log.found(), placement, Some(&stamped(&[])), T0);
     standby.batch(&log.fetch(0, 0, 100), T0 + HOUR).unwrap();
-    assert_eq!(
-        standby.finish(Epoch(4)).stamp.time,
-        T0,
-        "partition 1 has read nothing yet"
-    );
+    assert_eq!(standby.finish(Epoch(4)).stamp.time, T0, "partition 1 has read nothing yet");
     standby.batch(&log.fetch(1, 0, 100), T0 + 2 * HOUR).unwrap();
     assert_eq!(standby.finish(Epoch(4)).stamp.time, T0 + HOUR);
     // Nothing new is written: the keep-alive's look at the bounds says that the standby is still at the end.
@@ -645,15 +458,7 @@ fn n2_a_store_is_as_old_as_its_oldest_partition() {
     // Paused for 25 h, then promoted: its stamp tells.
     let at = standby.finish(Epoch(4)).stamp;
     let decision = decide(Some(&at), &log.facts(), T0 + 55 * HOUR, MINUTE);
-    assert!(
-        matches!(
-            decision,
-            RestoreDecision::Rebuild {
-                reason: RebuildReason::TooOld { .. }
-            }
-        ),
-        "{p}: {decision:?}"
-    );
+    assert!(matches!(decision, RestoreDecision::Rebuild { reason: RebuildReason::TooOld { .. } }), "{p}: {decision:?}");
 }
 
 #[test]
@@ -683,9 +488,7 @@ fn i12_a_changelog_that_kafka_streams_wrote_is_restored() {
     };
     let mut batches: BTreeMap<i32, RecordBatch> = BTreeMap::new();
     for line in text.lines().filter(|l| !l.starts_with('#')) {
-        let [partition, offset, time, key, value] = line.split(' ').collect::<Vec<_>>()[..] else {
-            panic!("`{line}`")
-        };
+        let [partition, offset, time, key, value] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("`{line}`") };
         let (key, value) = (unhex(key), unhex(value));
         let (offset, time) = (offset.parse().unwrap(), Timestamp(time.parse().unwrap()));
         let batch = batches.entry(partition.parse().unwrap()).or_default();
@@ -698,60 +501,25 @@ fn i12_a_changelog_that_kafka_streams_wrote_is_restored() {
         let rows_of = |placement| rows(StoreKind::TimestampedKeyValue, &at, placement, batch);
         misplaced += i32::from(rows_of(Placement::LaneKey { partitions: 3 }).is_err());
         // A store for each, as Kafka Streams has it: `a` is in two partitions.
-        let store = TwinDisk::new()
-            .open_set()
-            .open("counts", StoreKind::TimestampedKeyValue)
-            .unwrap();
+        let store = TwinDisk::new().open_set().open("counts", StoreKind::TimestampedKeyValue).unwrap();
         let rows = rows_of(Placement::Source).unwrap();
-        store
-            .apply(
-                Generation(1),
-                &Batch {
-                    rows,
-                    ..Batch::default()
-                },
-            )
-            .unwrap();
+        store.apply(Generation(1), &Batch { rows, ..Batch::default() }).unwrap();
         for (key, local) in all(&*store) {
             let (time, count) = split_local(StoreKind::TimestampedKeyValue, &local).unwrap();
             let count = i64::from_be_bytes(count.try_into().unwrap());
-            counts.push((
-                *partition,
-                String::from_utf8(key).unwrap(),
-                time.unwrap().0 - 1_700_000_000_000,
-                count,
-            ));
+            counts.push((*partition, String::from_utf8(key).unwrap(), time.unwrap().0 - 1_700_000_000_000, count));
         }
     }
     assert!(misplaced > 0, "the fixture has keys where the hash would not put them");
-    let want = [
-        (0, "a", 3_100, 4),
-        (1, "b", 2_600, 3),
-        (2, "", 2_900, 1),
-        (2, "a", 3_200, 1),
-        (2, "é", 1_500, 1),
-    ];
-    assert_eq!(
-        counts,
-        want.map(|(p, key, time, count)| (p, key.to_owned(), time, count))
-    );
+    let want = [(0, "a", 3_100, 4), (1, "b", 2_600, 3), (2, "", 2_900, 1), (2, "a", 3_200, 1), (2, "é", 1_500, 1)];
+    assert_eq!(counts, want.map(|(p, key, time, count)| (p, key.to_owned(), time, count)));
 }
 
 #[test]
 fn a_fetch_of_another_topic_is_an_error() {
     let log = Log::new(1);
-    let mut replay = Replay::new(
-        StoreKind::KeyValue,
-        "app-other-changelog",
-        &log.found(),
-        Placement::Source,
-        None,
-        T0,
-    );
-    assert_eq!(
-        replay.batch(&log.fetch(0, 0, 1), T0).unwrap_err().kind(),
-        ErrorKind::Internal
-    );
+    let mut replay = Replay::new(StoreKind::KeyValue, "app-other-changelog", &log.found(), Placement::Source, None, T0);
+    assert_eq!(replay.batch(&log.fetch(0, 0, 1), T0).unwrap_err().kind(), ErrorKind::Internal);
 }
 
 proptest! {

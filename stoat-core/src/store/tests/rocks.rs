@@ -18,10 +18,7 @@ use crate::store::{Batch, ByteStore, Row, Stamp, StoreKind, StoreSet};
 use crate::time::Timestamp;
 
 fn config(dir: &Path) -> RocksConfig {
-    RocksConfig {
-        memory: 1 << 20,
-        ..RocksConfig::new(dir, "word-count")
-    }
+    RocksConfig { memory: 1 << 20, ..RocksConfig::new(dir, "word-count") }
 }
 
 fn open(dir: &Path) -> RocksStoreSet {
@@ -30,9 +27,7 @@ fn open(dir: &Path) -> RocksStoreSet {
 
 #[track_caller]
 fn refused(dir: &Path, kind: ErrorKind, parts: &[&str]) {
-    let Err(e) = RocksStoreSet::open(&config(dir)) else {
-        panic!("`{}` is taken", dir.display())
-    };
+    let Err(e) = RocksStoreSet::open(&config(dir)) else { panic!("`{}` is taken", dir.display()) };
     said(&e, kind, dir, parts);
 }
 
@@ -49,9 +44,8 @@ fn said(e: &Error, kind: ErrorKind, dir: &Path, parts: &[&str]) {
 fn filled() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).open("s", StoreKind::KeyValue).unwrap();
-    let rows = (0_u32..2_000)
-        .map(|i| put(&i.to_be_bytes(), &i.wrapping_mul(0x9e37_79b9).to_be_bytes().repeat(8)))
-        .collect();
+    let rows =
+        (0_u32..2_000).map(|i| put(&i.to_be_bytes(), &i.wrapping_mul(0x9e37_79b9).to_be_bytes().repeat(8))).collect();
     store.apply(Generation(1), &batch(1, rows)).unwrap();
     store.flush().unwrap();
     dir
@@ -62,19 +56,14 @@ fn raw(dir: &Path, families: &[&str]) -> DBWithThreadMode<MultiThreaded> {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/v1")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1").join(name)
 }
 
 #[test]
 fn i13_the_format_file_has_the_golden_bytes() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
-    assert_eq!(
-        fs::read(dir.path().join("FORMAT")).unwrap(),
-        fs::read(fixture("state-FORMAT")).unwrap()
-    );
+    assert_eq!(fs::read(dir.path().join("FORMAT")).unwrap(), fs::read(fixture("state-FORMAT")).unwrap());
     // And what was written by the first version is opened by this one.
     fs::copy(fixture("state-FORMAT"), dir.path().join("FORMAT")).unwrap();
     drop(open(dir.path()));
@@ -85,28 +74,14 @@ fn golden_batches() -> [(&'static str, StoreKind, Vec<Row>); 4] {
     let time = 1_700_000_060_000_i64.to_be_bytes();
     let timers = |key: &[u8]| [key, &time].concat();
     [
-        (
-            "counts",
-            StoreKind::KeyValue,
-            vec![put(b"ant", b"7"), put(b"", b""), put(b"bee", b"1"), delete(b"bee")],
-        ),
+        ("counts", StoreKind::KeyValue, vec![put(b"ant", b"7"), put(b"", b""), put(b"bee", b"1"), delete(b"bee")]),
         (
             "table",
             StoreKind::TimestampedKeyValue,
-            vec![
-                put(b"ant", b"7"),
-                Row {
-                    timestamp: Timestamp(-1),
-                    ..put(b"\xff", b"")
-                },
-            ],
+            vec![put(b"ant", b"7"), Row { timestamp: Timestamp(-1), ..put(b"\xff", b"") }],
         ),
         ("idle", StoreKind::Timer, vec![put(b"ant", &time)]),
-        (
-            "many",
-            StoreKind::Timers,
-            vec![put(&timers(b"ant"), b""), put(&timers(b"\0"), b"")],
-        ),
+        ("many", StoreKind::Timers, vec![put(&timers(b"ant"), b""), put(&timers(b"\0"), b"")]),
     ]
 }
 
@@ -123,33 +98,20 @@ fn i13_the_rows_of_each_kind_have_the_golden_bytes() {
     {
         let mut set = open(dir.path());
         for (name, kind, rows) in golden_batches() {
-            let stamp = Stamp {
-                epoch: Epoch(12),
-                ..stamp(12, &[(0, 34), (1, 56)])
-            };
-            set.open(name, kind)
-                .unwrap()
-                .apply(Generation(1), &Batch { rows, stamp })
-                .unwrap();
+            let stamp = Stamp { epoch: Epoch(12), ..stamp(12, &[(0, 34), (1, 56)]) };
+            set.open(name, kind).unwrap().apply(Generation(1), &Batch { rows, stamp }).unwrap();
         }
     }
     let mut found = String::new();
     for (name, ..) in golden_batches() {
         let family = format!("store.{name}");
-        let db = raw(
-            dir.path(),
-            &["default", "store.counts", "store.idle", "store.many", "store.table"],
-        );
+        let db = raw(dir.path(), &["default", "store.counts", "store.idle", "store.many", "store.table"]);
         let rows = db.iterator_cf(&db.cf_handle(&family).unwrap(), IteratorMode::Start);
         for (key, value) in rows.map(Result::unwrap) {
             writeln!(found, "{family} {} {}", hex(&key), hex(&value)).unwrap();
         }
     }
-    assert_eq!(
-        found,
-        fs::read_to_string(fixture("state-rows.txt")).unwrap(),
-        "found:\n{found}"
-    );
+    assert_eq!(found, fs::read_to_string(fixture("state-rows.txt")).unwrap(), "found:\n{found}");
 }
 
 #[test]
@@ -159,20 +121,14 @@ fn i13_the_golden_rows_are_read() {
     {
         let db = raw(dir.path(), &["default"]);
         let unhex = |text: &str| -> Vec<u8> {
-            (0..text.len())
-                .step_by(2)
-                .map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap())
-                .collect()
+            (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
         };
         for line in fs::read_to_string(fixture("state-rows.txt")).unwrap().lines() {
-            let [family, key, value] = line.split(' ').collect::<Vec<_>>()[..] else {
-                panic!("`{line}`")
-            };
+            let [family, key, value] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("`{line}`") };
             if db.cf_handle(family).is_none() {
                 db.create_cf(family, &Options::default()).unwrap();
             }
-            db.put_cf(&db.cf_handle(family).unwrap(), unhex(key), unhex(value))
-                .unwrap();
+            db.put_cf(&db.cf_handle(family).unwrap(), unhex(key), unhex(value)).unwrap();
         }
     }
     let mut set = open(dir.path());
@@ -182,14 +138,7 @@ fn i13_the_golden_rows_are_read() {
         assert_eq!(store.stamp().unwrap(), Some(stamp(12, &[(0, 34), (1, 56)])), "{name}");
         let mut want = crate::store::memory::MemoryStoreSet::new();
         let want = want.open(name, kind).unwrap();
-        want.apply(
-            Generation(1),
-            &Batch {
-                rows,
-                ..Batch::default()
-            },
-        )
-        .unwrap();
+        want.apply(Generation(1), &Batch { rows, ..Batch::default() }).unwrap();
         assert_eq!(all(&*store), all(&*want), "{name}");
     }
 }
@@ -204,14 +153,8 @@ fn i13_a_directory_of_another_format_is_refused() {
             ours.replace("version 1", "version 2"),
             &["format version 2", "version 1", "upgrade the program", "delete"][..],
         ),
-        (
-            ours.replace("word-count", "other"),
-            &["`other`", "`word-count`", "a directory of its own"],
-        ),
-        (
-            ours.replace("stoat-state", "steady-state"),
-            &["`steady-state`", "`stoat-state`", "choose another directory"],
-        ),
+        (ours.replace("word-count", "other"), &["`other`", "`word-count`", "a directory of its own"]),
+        (ours.replace("stoat-state", "steady-state"), &["`steady-state`", "`stoat-state`", "choose another directory"]),
         (ours.replace("version 1", "version one"), &["`stoat-state`"]),
         (ours.replace("application", "app"), &["`stoat-state`"]),
         (format!("{ours}more\n"), &["`stoat-state`"]),
@@ -220,23 +163,12 @@ fn i13_a_directory_of_another_format_is_refused() {
     ] {
         fs::write(&format, &found).unwrap();
         refused(dir.path(), ErrorKind::State, parts);
-        assert_eq!(
-            fs::read_to_string(&format).unwrap(),
-            found,
-            "a refused directory is left as it is"
-        );
+        assert_eq!(fs::read_to_string(&format).unwrap(), found, "a refused directory is left as it is");
     }
     fs::remove_file(&format).unwrap();
-    refused(
-        dir.path(),
-        ErrorKind::State,
-        &["no `FORMAT` file", "`stoat-state`, version 1, application `word-count`"],
-    );
+    refused(dir.path(), ErrorKind::State, &["no `FORMAT` file", "`stoat-state`, version 1, application `word-count`"]);
     fs::write(&format, ours).unwrap();
-    assert_eq!(
-        all(&*open(dir.path()).open("s", StoreKind::KeyValue).unwrap()).len(),
-        2_000
-    );
+    assert_eq!(all(&*open(dir.path()).open("s", StoreKind::KeyValue).unwrap()).len(), 2_000);
 }
 
 #[test]
@@ -252,38 +184,19 @@ fn an_application_id_cannot_forge_the_format_file() {
 #[test]
 fn i13_rows_of_our_own_in_another_format_are_refused() {
     for (key, value, parts) in [
-        (
-            &b"\0stamp"[..],
-            &b"STSP\x02{}"[..],
-            &["store `s`", "stamp", "format version 2", "upgrade", "delete"][..],
-        ),
-        (
-            b"\0stamp",
-            b"STSP\x01{",
-            &["store `s`", "stamp", "damaged", "delete the directory"],
-        ),
+        (&b"\0stamp"[..], &b"STSP\x02{}"[..], &["store `s`", "stamp", "format version 2", "upgrade", "delete"][..]),
+        (b"\0stamp", b"STSP\x01{", &["store `s`", "stamp", "damaged", "delete the directory"]),
         (b"\0stamp", b"", &["stamp", "damaged", "delete the directory"]),
-        (
-            b"\0kind",
-            b"STKD\x02key-value",
-            &["kind", "format version 2", "upgrade", "delete"],
-        ),
+        (b"\0kind", b"STKD\x02key-value", &["kind", "format version 2", "upgrade", "delete"]),
         (b"\0kind", b"STKD\x01window", &["`window`", "upgrade", "delete"]),
-        (
-            b"\0kind",
-            b"KIND\x01key-value",
-            &["kind", "damaged", "delete the directory"],
-        ),
+        (b"\0kind", b"KIND\x01key-value", &["kind", "damaged", "delete the directory"]),
     ] {
         let dir = filled();
         {
             let db = raw(dir.path(), &["default", "store.s"]);
             db.put_cf(&db.cf_handle("store.s").unwrap(), key, value).unwrap();
         }
-        let e = open(dir.path())
-            .open("s", StoreKind::KeyValue)
-            .err()
-            .expect("it is refused");
+        let e = open(dir.path()).open("s", StoreKind::KeyValue).err().expect("it is refused");
         said(&e, ErrorKind::State, dir.path(), parts);
     }
     let dir = filled();
@@ -291,16 +204,8 @@ fn i13_rows_of_our_own_in_another_format_are_refused() {
         let db = raw(dir.path(), &["default", "store.s"]);
         db.delete_cf(&db.cf_handle("store.s").unwrap(), b"\0kind").unwrap();
     }
-    let e = open(dir.path())
-        .open("s", StoreKind::KeyValue)
-        .err()
-        .expect("rows without a kind are refused");
-    said(
-        &e,
-        ErrorKind::State,
-        dir.path(),
-        &["rows but no kind", "delete the directory"],
-    );
+    let e = open(dir.path()).open("s", StoreKind::KeyValue).err().expect("rows without a kind are refused");
+    said(&e, ErrorKind::State, dir.path(), &["rows but no kind", "delete the directory"]);
 }
 
 #[test]
@@ -308,14 +213,8 @@ fn i10_a_directory_is_for_one_process_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let mut set = open(dir.path());
     let pid = std::process::id().to_string();
-    refused(
-        dir.path(),
-        ErrorKind::Fenced,
-        &["in use by process", &pid, "stop it first"],
-    );
-    let Err(e) = RocksStoreSet::open(&config(dir.path())) else {
-        panic!("it is locked")
-    };
+    refused(dir.path(), ErrorKind::Fenced, &["in use by process", &pid, "stop it first"]);
+    let Err(e) = RocksStoreSet::open(&config(dir.path())) else { panic!("it is locked") };
     assert_eq!(e.exit_code(), 3);
     // A store that is still held keeps the directory.
     let store = set.open("s", StoreKind::KeyValue).unwrap();
@@ -340,8 +239,7 @@ fn a_directory_that_cannot_be_made_or_written_is_an_error_that_says_so() {
 fn damage_is_an_error_that_says_to_delete_the_directory() {
     let files = |dir: &Path, what: &str| -> Vec<PathBuf> {
         let all = fs::read_dir(dir.join("rocksdb")).unwrap().map(|f| f.unwrap().path());
-        all.filter(|p| p.file_name().unwrap().to_str().unwrap().contains(what))
-            .collect()
+        all.filter(|p| p.file_name().unwrap().to_str().unwrap().contains(what)).collect()
     };
     let flip = |path: &Path| {
         let mut bytes = fs::read(path).unwrap();
@@ -375,24 +273,12 @@ fn damage_is_an_error_that_says_to_delete_the_directory() {
             Ok(store.stamp()?.map(|s| s.epoch))
         });
         match read {
-            Err(e) => said(
-                &e,
-                ErrorKind::State,
-                dir.path(),
-                &["delete the directory", "rebuilt from the changelogs"],
-            ),
+            Err(e) => said(&e, ErrorKind::State, dir.path(), &["delete the directory", "rebuilt from the changelogs"]),
             Ok(stamp) => panic!("{what} goes unnoticed: {stamp:?}"),
         }
         // The advice helps.
         fs::remove_dir_all(dir.path()).unwrap();
-        assert_eq!(
-            open(dir.path())
-                .open("s", StoreKind::KeyValue)
-                .unwrap()
-                .stamp()
-                .unwrap(),
-            None
-        );
+        assert_eq!(open(dir.path()).open("s", StoreKind::KeyValue).unwrap().stamp().unwrap(), None);
     }
 }
 
@@ -400,34 +286,17 @@ fn damage_is_an_error_that_says_to_delete_the_directory() {
 fn rocksdbs_messages_become_advice() {
     let dir = Path::new("state/dir");
     for (message, parts) in [
-        (
-            "IO error: No space left on device: While appending to file: x.sst",
-            &["disk is full", "free space"][..],
-        ),
-        (
-            "IO error: Read-only file system: While open a file",
-            &["make the directory writable"],
-        ),
+        ("IO error: No space left on device: While appending to file: x.sst", &["disk is full", "free space"][..]),
+        ("IO error: Read-only file system: While open a file", &["make the directory writable"]),
         (
             "IO error: While open a file for random read: 7.sst: No such file or directory",
             &["damaged", "delete the directory"],
         ),
-        (
-            "Corruption: block checksum mismatch",
-            &["damaged", "delete the directory"],
-        ),
-        (
-            "Not implemented: unknown compression",
-            &["another version", "upgrade", "delete the directory"],
-        ),
+        ("Corruption: block checksum mismatch", &["damaged", "delete the directory"]),
+        ("Not implemented: unknown compression", &["another version", "upgrade", "delete the directory"]),
         ("IO error: Input/output error", &["check the disk"]),
     ] {
-        said(
-            &failure(dir, "read", message),
-            ErrorKind::State,
-            dir,
-            &[parts, &[message]].concat(),
-        );
+        said(&failure(dir, "read", message), ErrorKind::State, dir, &[parts, &[message]].concat());
     }
 }
 
@@ -442,10 +311,7 @@ fn a_dropped_store_is_gone_for_good() {
     assert_eq!(set.names().unwrap(), ["t"]);
     let e = held.get(b"a").unwrap_err();
     assert!(e.to_string().contains("store `s`: the store was dropped"), "{e}");
-    assert_eq!(
-        held.apply(Generation(1), &batch(1, vec![])).unwrap_err().kind(),
-        ErrorKind::State
-    );
+    assert_eq!(held.apply(Generation(1), &batch(1, vec![])).unwrap_err().kind(), ErrorKind::State);
     drop((held, set));
     let mut set = open(dir.path());
     assert_eq!(set.names().unwrap(), ["t"]);
@@ -459,10 +325,7 @@ fn names_that_cannot_be_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut set = open(dir.path());
     for name in ["", "a\0b"] {
-        assert_eq!(
-            set.open(name, StoreKind::KeyValue).err().expect("it is refused").kind(),
-            ErrorKind::State
-        );
+        assert_eq!(set.open(name, StoreKind::KeyValue).err().expect("it is refused").kind(), ErrorKind::State);
     }
     assert_eq!(set.names().unwrap(), Vec::<String>::new());
 }
@@ -471,21 +334,13 @@ fn names_that_cannot_be_are_refused() {
 fn i07_block_cache_and_memtables_of_many_stores_stay_within_their_share() {
     const MEMORY: usize = 8 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let mut set = RocksStoreSet::open(&RocksConfig {
-        memory: MEMORY,
-        ..config(dir.path())
-    })
-    .unwrap();
-    let stores: Vec<_> = (0..30)
-        .map(|i| set.open(&format!("s{i}"), StoreKind::KeyValue).unwrap())
-        .collect();
+    let mut set = RocksStoreSet::open(&RocksConfig { memory: MEMORY, ..config(dir.path()) }).unwrap();
+    let stores: Vec<_> = (0..30).map(|i| set.open(&format!("s{i}"), StoreKind::KeyValue).unwrap()).collect();
     let mut most = 0;
     // 30 MB in batches of 50 kB, which the memtables must flush on the way.
     for n in 0..20_u64 {
         for store in &stores {
-            let rows = (0..50_u64)
-                .map(|i| put(&(n * 7919 + i * 104_729).to_be_bytes(), &[n as u8; 1_000]))
-                .collect();
+            let rows = (0..50_u64).map(|i| put(&(n * 7919 + i * 104_729).to_be_bytes(), &[n as u8; 1_000])).collect();
             store.apply(Generation(1), &batch(n + 1, rows)).unwrap();
             most = most.max(set.memory_used()).max(set.memtables_used());
         }
@@ -505,10 +360,7 @@ fn i07_block_cache_and_memtables_of_many_stores_stay_within_their_share() {
 fn child_batch(k: u64) -> Batch {
     let key = |i: u64| ((k * 7 + i) % 200).to_be_bytes();
     let value = [&k.to_be_bytes()[..], &[0xa5; 500]].concat();
-    let rows = (0..20)
-        .map(|i| put(&key(i), &value))
-        .chain((100..110).map(|i| delete(&key(i))))
-        .collect();
+    let rows = (0..20).map(|i| put(&key(i), &value)).chain((100..110).map(|i| delete(&key(i)))).collect();
     batch(k, rows)
 }
 
@@ -536,21 +388,13 @@ fn child() {
     let mode = std::env::var("STOAT_TEST_MODE").unwrap();
     let say = |text: String| {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "child: {text}")
-            .and_then(|()| out.flush())
-            .expect("the parent listens");
+        writeln!(out, "child: {text}").and_then(|()| out.flush()).expect("the parent listens");
     };
     // Memtables of 1 MiB fill several times on the way, and RocksDB flushes them when it likes; `limit`: soon.
     let memory = if mode == "limit" { 1 << 20 } else { 4 << 20 };
-    let mut set = RocksStoreSet::open(&RocksConfig {
-        memory,
-        ..config(Path::new(&dir))
-    })
-    .unwrap();
-    let stores: Vec<Arc<dyn ByteStore>> = ["a", "b"]
-        .iter()
-        .map(|n| set.open(n, StoreKind::KeyValue).unwrap())
-        .collect();
+    let mut set = RocksStoreSet::open(&RocksConfig { memory, ..config(Path::new(&dir)) }).unwrap();
+    let stores: Vec<Arc<dyn ByteStore>> =
+        ["a", "b"].iter().map(|n| set.open(n, StoreKind::KeyValue).unwrap()).collect();
     for k in 1.. {
         for store in &stores {
             let done = store.apply(Generation(1), &child_batch(k)).and_then(|()| match k {
@@ -588,10 +432,7 @@ fn spawn_child(dir: &Path, mode: &str, shell: &str) -> (Child, impl Iterator<Ite
 
 /// The last batch that the child has said it applied.
 fn applied(line: &str) -> u64 {
-    line.strip_prefix("applied ")
-        .unwrap_or_else(|| panic!("the child says `{line}`"))
-        .parse()
-        .unwrap()
+    line.strip_prefix("applied ").unwrap_or_else(|| panic!("the child says `{line}`")).parse().unwrap()
 }
 
 fn check_what_is_left(dir: &Path, at_least: u64, at_most: u64) {
@@ -601,11 +442,7 @@ fn check_what_is_left(dir: &Path, at_least: u64, at_most: u64) {
         let left = store.stamp().unwrap().expect("a flushed stamp is left");
         assert!((at_least..=at_most).contains(&left.epoch.0), "store {name}: {left:?}");
         assert_eq!(left, child_batch(left.epoch.0).stamp);
-        assert!(
-            all(&*store) == child_state(left.epoch.0),
-            "store {name} is not the state of epoch {}",
-            left.epoch
-        );
+        assert!(all(&*store) == child_state(left.epoch.0), "store {name} is not the state of epoch {}", left.epoch);
         // It takes writes from there on.
         store.apply(Generation(1), &child_batch(left.epoch.0 + 1)).unwrap();
         assert!(all(&*store) == child_state(left.epoch.0 + 1));
@@ -616,14 +453,9 @@ fn check_what_is_left(dir: &Path, at_least: u64, at_most: u64) {
 fn i11_kill_9_leaves_the_state_of_a_batch_at_least_the_flushed_one() {
     let dir = tempfile::tempdir().unwrap();
     let (mut child, mut said) = spawn_child(dir.path(), "kill", "");
-    let last = said
-        .by_ref()
-        .map(|line| applied(&line))
-        .find(|&k| k >= LAST)
-        .expect("the child writes until it is killed");
-    let locked = RocksStoreSet::open(&config(dir.path()))
-        .err()
-        .expect("the child has the directory");
+    let last =
+        said.by_ref().map(|line| applied(&line)).find(|&k| k >= LAST).expect("the child writes until it is killed");
+    let locked = RocksStoreSet::open(&config(dir.path())).err().expect("the child has the directory");
     said_by_lock(&locked, child.id());
     child.kill().unwrap();
     let last = said.map(|line| applied(&line)).last().unwrap_or(last);
@@ -676,11 +508,7 @@ fn i11_a_crash_after_a_clear_does_not_find_the_stamp_without_its_rows() {
         fs::copy(file.path(), image.path().join("rocksdb").join(file.file_name())).unwrap();
     }
     drop(store);
-    assert!(
-        tables(dir.path()) < before,
-        "{} tables of {before} are left",
-        tables(dir.path())
-    );
+    assert!(tables(dir.path()) < before, "{} tables of {before} are left", tables(dir.path()));
     let store = open(image.path()).open("s", StoreKind::KeyValue).unwrap();
     assert_eq!((all(&*store), store.stamp().unwrap()), (Pairs::new(), None));
 }
@@ -691,13 +519,8 @@ fn a_disk_that_takes_no_more_is_an_error_and_not_a_panic() {
     // No file may grow beyond some 100 kB: smaller than a memtable.
     let (mut child, said) = spawn_child(dir.path(), "limit", "trap '' XFSZ; ulimit -f 200;");
     let last = said.last().expect("the child says something");
-    let text = last
-        .strip_prefix("error State ")
-        .unwrap_or_else(|| panic!("the child says `{last}`"));
-    assert!(
-        text.contains(dir.path().to_str().unwrap()) && text.contains("File too large"),
-        "{text}"
-    );
+    let text = last.strip_prefix("error State ").unwrap_or_else(|| panic!("the child says `{last}`"));
+    assert!(text.contains(dir.path().to_str().unwrap()) && text.contains("File too large"), "{text}");
     assert!(text.contains("check the disk"), "{text}");
     assert!(child.wait().unwrap().success(), "the child ends in order");
     // What is left can be used, or says that it cannot.

@@ -52,11 +52,7 @@ impl Place for Rocks {
     fn open(&mut self) -> Box<dyn StoreSet> {
         use crate::store::rocks::{RocksConfig, RocksStoreSet};
         Box::new(
-            RocksStoreSet::open(&RocksConfig {
-                memory: 4 << 20,
-                ..RocksConfig::new(self.0.path(), "suite")
-            })
-            .unwrap(),
+            RocksStoreSet::open(&RocksConfig { memory: 4 << 20, ..RocksConfig::new(self.0.path(), "suite") }).unwrap(),
         )
     }
     fn durable(&self) -> bool {
@@ -112,15 +108,8 @@ fn a_row_is_as_the_last_batch_left_it(place: &mut dyn Place) {
     let store = open(place, StoreKind::KeyValue);
     assert_eq!(store.get(b"a").unwrap(), None);
     assert_eq!(store.stamp().unwrap(), None);
-    store
-        .apply(Generation(1), &batch(1, vec![put(b"a", b"1"), put(b"b", b"2")]))
-        .unwrap();
-    store
-        .apply(
-            Generation(1),
-            &batch(2, vec![put(b"a", b"3"), delete(b"b"), delete(b"absent")]),
-        )
-        .unwrap();
+    store.apply(Generation(1), &batch(1, vec![put(b"a", b"1"), put(b"b", b"2")])).unwrap();
+    store.apply(Generation(1), &batch(2, vec![put(b"a", b"3"), delete(b"b"), delete(b"absent")])).unwrap();
     assert_eq!(store.get(b"a").unwrap().as_deref(), Some(&b"3"[..]));
     assert_eq!(store.get(b"b").unwrap(), None);
     assert_eq!(store.stamp().unwrap(), Some(stamp(2, &[(0, 20)])));
@@ -128,13 +117,7 @@ fn a_row_is_as_the_last_batch_left_it(place: &mut dyn Place) {
 
 fn of_two_rows_of_one_key_in_a_batch_the_last_wins(place: &mut dyn Place) {
     let store = open(place, StoreKind::KeyValue);
-    let rows = vec![
-        put(b"a", b"1"),
-        delete(b"a"),
-        put(b"b", b"1"),
-        put(b"a", b"2"),
-        delete(b"b"),
-    ];
+    let rows = vec![put(b"a", b"1"), delete(b"a"), put(b"b", b"1"), put(b"a", b"2"), delete(b"b")];
     store.apply(Generation(1), &batch(1, rows)).unwrap();
     assert_eq!(all(&*store), pairs(&[(b"a", b"2")]));
 }
@@ -142,9 +125,7 @@ fn of_two_rows_of_one_key_in_a_batch_the_last_wins(place: &mut dyn Place) {
 fn a_scan_visits_keys_in_order_within_its_bounds(place: &mut dyn Place) {
     let store = open(place, StoreKind::KeyValue);
     let keys: [&[u8]; 6] = [b"b", b"ab", b"a", b"\xff\xff", b"c", b"\xff"];
-    store
-        .apply(Generation(1), &batch(1, keys.iter().map(|k| put(k, b"v")).collect()))
-        .unwrap();
+    store.apply(Generation(1), &batch(1, keys.iter().map(|k| put(k, b"v")).collect())).unwrap();
     let keys = |from: Option<&[u8]>, to: Option<&[u8]>| -> Vec<Vec<u8>> {
         scan(&*store, from, to).into_iter().map(|(k, _)| k).collect()
     };
@@ -160,12 +141,7 @@ fn a_scan_visits_keys_in_order_within_its_bounds(place: &mut dyn Place) {
 
 fn a_scan_ends_when_the_visitor_says_so(place: &mut dyn Place) {
     let store = open(place, StoreKind::KeyValue);
-    store
-        .apply(
-            Generation(1),
-            &batch(1, vec![put(b"a", b""), put(b"b", b""), put(b"c", b"")]),
-        )
-        .unwrap();
+    store.apply(Generation(1), &batch(1, vec![put(b"a", b""), put(b"b", b""), put(b"c", b"")])).unwrap();
     let mut seen = Vec::new();
     let visited = store.scan(None, None, &mut |key, _| {
         seen.push(key.to_vec());
@@ -177,20 +153,12 @@ fn a_scan_ends_when_the_visitor_says_so(place: &mut dyn Place) {
 
 fn a_scan_sees_the_rows_as_of_its_beginning(place: &mut dyn Place) {
     let store = open(place, StoreKind::KeyValue);
-    store
-        .apply(Generation(1), &batch(1, vec![put(b"a", b"1"), put(b"b", b"1")]))
-        .unwrap();
+    store.apply(Generation(1), &batch(1, vec![put(b"a", b"1"), put(b"b", b"1")])).unwrap();
     let mut seen = Vec::new();
     let visited = store.scan(None, None, &mut |key, value| {
         if seen.is_empty() {
-            store
-                .apply(Generation(1), &batch(2, vec![put(b"b", b"2"), put(b"c", b"2")]))
-                .unwrap();
-            assert_eq!(
-                store.get(b"b").unwrap().as_deref(),
-                Some(&b"2"[..]),
-                "a get sees the new row meanwhile"
-            );
+            store.apply(Generation(1), &batch(2, vec![put(b"b", b"2"), put(b"c", b"2")])).unwrap();
+            assert_eq!(store.get(b"b").unwrap().as_deref(), Some(&b"2"[..]), "a get sees the new row meanwhile");
         }
         seen.push((key.to_vec(), value.to_vec()));
         true
@@ -205,19 +173,10 @@ fn odd_keys_and_values_are_kept(place: &mut dyn Place) {
     let long = vec![0xab_u8; 300];
     let large = vec![0x5a_u8; 2 << 20];
     // Keys that look like the rows RocksDB keeps of its own.
-    let rows = vec![
-        put(b"", b"empty key"),
-        put(b"\0kind", b""),
-        put(b"\0stamp", b"x"),
-        put(&long, &large),
-    ];
+    let rows = vec![put(b"", b"empty key"), put(b"\0kind", b""), put(b"\0stamp", b"x"), put(&long, &large)];
     store.apply(Generation(1), &batch(1, rows)).unwrap();
     assert_eq!(store.get(b"").unwrap().as_deref(), Some(&b"empty key"[..]));
-    assert_eq!(
-        store.get(b"\0kind").unwrap().as_deref(),
-        Some(&b""[..]),
-        "an empty value is a value"
-    );
+    assert_eq!(store.get(b"\0kind").unwrap().as_deref(), Some(&b""[..]), "an empty value is a value");
     assert_eq!(store.get(&long).unwrap(), Some(large));
     assert_eq!(all(&*store).len(), 4);
     assert_eq!(store.stamp().unwrap(), Some(stamp(1, &[(0, 10)])));
@@ -225,10 +184,7 @@ fn odd_keys_and_values_are_kept(place: &mut dyn Place) {
 
 fn a_timestamped_value_bears_its_timestamp_in_front(place: &mut dyn Place) {
     let store = open(place, StoreKind::TimestampedKeyValue);
-    let row = Row {
-        timestamp: Timestamp(0x0102),
-        ..put(b"k", b"v")
-    };
+    let row = Row { timestamp: Timestamp(0x0102), ..put(b"k", b"v") };
     store.apply(Generation(1), &batch(1, vec![row])).unwrap();
     assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"\0\0\0\0\0\0\x01\x02v"[..]));
     assert_eq!(all(&*store), pairs(&[(b"k", b"\0\0\0\0\0\0\x01\x02v")]));
@@ -246,11 +202,7 @@ fn a_stamp_keeps_offsets_that_a_batch_does_not_name(place: &mut dyn Place) {
     let mut other = stamp(3, &[(1, 2)]);
     other.topic_id = "another".into();
     apply(other.clone());
-    assert_eq!(
-        store.stamp().unwrap(),
-        Some(other),
-        "offsets of another topic mean nothing"
-    );
+    assert_eq!(store.stamp().unwrap(), Some(other), "offsets of another topic mean nothing");
 }
 
 fn a_batch_of_nothing_renews_the_stamp(place: &mut dyn Place) {
@@ -267,8 +219,7 @@ fn i09_a_write_of_an_older_generation_changes_nothing(place: &mut dyn Place) {
     old.apply(Generation(3), &batch(1, vec![put(b"a", b"1")])).unwrap();
     let new = set.open("s", StoreKind::KeyValue).unwrap();
     new.begin(Generation(4));
-    old.apply(Generation(3), &batch(2, vec![put(b"a", b"late"), put(b"b", b"late")]))
-        .unwrap();
+    old.apply(Generation(3), &batch(2, vec![put(b"a", b"late"), put(b"b", b"late")])).unwrap();
     assert_eq!(all(&*new), pairs(&[(b"a", b"1")]));
     assert_eq!(new.stamp().unwrap(), Some(stamp(1, &[(0, 10)])));
     new.apply(Generation(4), &batch(2, vec![put(b"a", b"2")])).unwrap();
@@ -295,9 +246,7 @@ fn i09_no_older_write_lands_once_a_newer_generation_is_announced(place: &mut dyn
     std::thread::scope(|s| {
         s.spawn(|| {
             for i in 1_u64.. {
-                store
-                    .apply(Generation(1), &batch(i, vec![put(b"a", &i.to_be_bytes())]))
-                    .unwrap();
+                store.apply(Generation(1), &batch(i, vec![put(b"a", &i.to_be_bytes())])).unwrap();
                 if i == 20 {
                     started.send(()).unwrap();
                 }
@@ -310,10 +259,7 @@ fn i09_no_older_write_lands_once_a_newer_generation_is_announced(place: &mut dyn
         store.begin(Generation(2));
         let (row, stamp) = (store.get(b"a").unwrap(), store.stamp().unwrap());
         for _ in 0..200 {
-            assert_eq!(
-                (store.get(b"a").unwrap(), store.stamp().unwrap()),
-                (row.clone(), stamp.clone())
-            );
+            assert_eq!((store.get(b"a").unwrap(), store.stamp().unwrap()), (row.clone(), stamp.clone()));
         }
         stop.store(true, Ordering::Relaxed);
     });
@@ -332,21 +278,9 @@ fn a_cleared_store_is_empty_and_takes_new_rows(place: &mut dyn Place) {
     assert_eq!(all(&*store), pairs(&[]));
     assert_eq!(store.get(b"a").unwrap(), None);
     assert_eq!(store.stamp().unwrap(), None);
-    store
-        .apply(
-            Generation(1),
-            &Batch {
-                rows: vec![put(b"c", b"1")],
-                stamp: stamp(3, &[(1, 4)]),
-            },
-        )
-        .unwrap();
+    store.apply(Generation(1), &Batch { rows: vec![put(b"c", b"1")], stamp: stamp(3, &[(1, 4)]) }).unwrap();
     assert_eq!(all(&*store), pairs(&[(b"c", b"1")]));
-    assert_eq!(
-        store.stamp().unwrap(),
-        Some(stamp(3, &[(1, 4)])),
-        "offsets from before are gone"
-    );
+    assert_eq!(store.stamp().unwrap(), Some(stamp(3, &[(1, 4)])), "offsets from before are gone");
     assert_eq!(all(&*other).len(), 3);
 }
 
@@ -356,9 +290,7 @@ fn stores_are_apart_and_listed_by_name(place: &mut dyn Place) {
     // `default` is a name that RocksDB uses itself.
     for name in ["default", "b", "a", "Zähler"] {
         let store = set.open(name, StoreKind::KeyValue).unwrap();
-        store
-            .apply(Generation(1), &batch(1, vec![put(b"name", name.as_bytes())]))
-            .unwrap();
+        store.apply(Generation(1), &batch(1, vec![put(b"name", name.as_bytes())])).unwrap();
     }
     assert_eq!(set.names().unwrap(), ["Zähler", "a", "b", "default"]);
     for name in set.names().unwrap() {
@@ -369,10 +301,7 @@ fn stores_are_apart_and_listed_by_name(place: &mut dyn Place) {
 
 fn a_store_of_another_kind_is_refused(place: &mut dyn Place) {
     let refused = |set: &mut dyn StoreSet| {
-        let e = set
-            .open("s", StoreKind::TimestampedKeyValue)
-            .err()
-            .expect("another kind is refused");
+        let e = set.open("s", StoreKind::TimestampedKeyValue).err().expect("another kind is refused");
         assert_eq!(e.kind(), ErrorKind::State);
         let text = e.to_string();
         for part in ["`s`", "`key-value`", "`timestamped-key-value`"] {
@@ -399,15 +328,10 @@ fn i11_what_was_flushed_is_there_after_a_reopen(place: &mut dyn Place) {
         let mut set = place.open();
         let store = set.open("s", StoreKind::KeyValue).unwrap();
         assert_eq!(all(&*store).len() as u64, round - 1);
-        assert_eq!(
-            store.stamp().unwrap().map(|s| s.epoch.0),
-            (round > 1).then(|| round - 1)
-        );
+        assert_eq!(store.stamp().unwrap().map(|s| s.epoch.0), (round > 1).then(|| round - 1));
         // Generations count anew in each process.
         store.begin(Generation(1));
-        store
-            .apply(Generation(1), &batch(round, vec![put(&round.to_be_bytes(), b"v")]))
-            .unwrap();
+        store.apply(Generation(1), &batch(round, vec![put(&round.to_be_bytes(), b"v")])).unwrap();
         store.flush().unwrap();
     }
 }
@@ -417,9 +341,7 @@ fn i11_a_cleared_store_stays_empty_after_a_reopen(place: &mut dyn Place) {
         return;
     }
     let store = open(place, StoreKind::Timer);
-    store
-        .apply(Generation(1), &batch(1, vec![put(b"k", &7_i64.to_be_bytes())]))
-        .unwrap();
+    store.apply(Generation(1), &batch(1, vec![put(b"k", &7_i64.to_be_bytes())])).unwrap();
     store.flush().unwrap();
     store.clear().unwrap();
     store.flush().unwrap();
@@ -440,11 +362,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     // Few and short keys of few bytes, so that they meet.
     let key = || prop::collection::vec(prop::sample::select(vec![0_u8, 1, b'k', 0xff]), 0..4);
-    let row = (
-        key(),
-        prop::option::of(prop::collection::vec(any::<u8>(), 0..9)),
-        any::<i64>(),
-    );
+    let row = (key(), prop::option::of(prop::collection::vec(any::<u8>(), 0..9)), any::<i64>());
     let step = prop_oneof![
         8 => prop::collection::vec(row, 0..12).prop_map(Step::Apply),
         1 => Just(Step::Clear),
@@ -456,10 +374,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn agrees_with_a_map(place: &mut dyn Place) {
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: 32,
-        ..ProptestConfig::default()
-    });
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig { cases: 32, ..ProptestConfig::default() });
     let place = std::cell::RefCell::new(place);
     runner
         .run(&(steps(), prop::sample::select(KINDS.to_vec())), |(steps, kind)| {
@@ -482,12 +397,7 @@ fn run_against_map(place: &mut dyn Place, kind: StoreKind, steps: Vec<Step>) {
             Step::Apply(rows) => {
                 let rows: Vec<Row> = rows
                     .into_iter()
-                    .map(|(key, value, time)| Row {
-                        lane_key: key.len(),
-                        key,
-                        value,
-                        timestamp: Timestamp(time),
-                    })
+                    .map(|(key, value, time)| Row { lane_key: key.len(), key, value, timestamp: Timestamp(time) })
                     .collect();
                 for row in &rows {
                     match &row.value {

@@ -4,19 +4,21 @@
 //! Error codes are read as plain integers: a broker may answer codes that the bindings' enum does not know, and such
 //! a value must never become a Rust enum.
 
+mod admin;
+
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::size_of;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka_sys as sys;
-use sys::rd_kafka_admin_op_t as AdminOp;
 use sys::rd_kafka_vtype_t as Vtype;
 
+pub(super) use admin::TopicFacts;
+
 use super::error::Code;
-use crate::broker::{Bounds, NewTopic};
 use crate::id::{NextOffset, TopicPartition};
 use crate::record::Headers;
 use crate::time::Timestamp;
@@ -26,8 +28,6 @@ use crate::time::Timestamp;
 unsafe extern "C" {
     fn rd_kafka_error_code(error: *const sys::rd_kafka_error_t) -> c_int;
     fn rd_kafka_event_error(event: *mut sys::rd_kafka_event_t) -> c_int;
-    fn rd_kafka_topic_result_error(result: *const sys::rd_kafka_topic_result_t) -> c_int;
-    fn rd_kafka_ConfigResource_error(resource: *const sys::rd_kafka_ConfigResource_t) -> c_int;
     fn rd_kafka_metadata(
         rk: *mut sys::rd_kafka_t,
         all_topics: c_int,
@@ -224,9 +224,34 @@ extern "C" fn on_response_received(
     0
 }
 
+/// Whether the same line, its numbers aside, was told within the last minutes: while a broker or a topic is away librdkafka
+/// says so for each connection and partition, again and again.
+fn repeated(line: &str) -> bool {
+    const SILENCE: Duration = Duration::from_mins(5);
+    const REMEMBERED: usize = 64;
+    static TOLD: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
+    // What librdkafka puts into parentheses says how long and how often.
+    let shape: String = line.split(" (after ").next().unwrap_or(line).chars().filter(|c| !c.is_ascii_digit()).collect();
+    let now = Instant::now();
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    told.retain(|(_, at)| now.duration_since(*at) < SILENCE);
+    if told.iter().any(|(s, _)| *s == shape) {
+        return true;
+    }
+    if told.len() == REMEMBERED {
+        told.remove(0);
+    }
+    told.push((shape, now));
+    false
+}
+
 extern "C" fn on_log(_rk: *const sys::rd_kafka_t, level: c_int, facility: *const c_char, line: *const c_char) {
     // SAFETY: librdkafka passes NUL-terminated texts that live during the call.
     let (facility, line) = unsafe { (text(facility), text(line)) };
+    if repeated(&line) {
+        tracing::debug!(target: "stoat::kafka", facility, "{line}");
+        return;
+    }
     // syslog levels: what librdkafka calls an error is for us news of a connection, which the engine reports by itself.
     match level {
         // Settings of ours that the library has an opinion on.
@@ -859,373 +884,6 @@ impl Drop for Topic {
     fn drop(&mut self) {
         // SAFETY: ours; the client lives.
         unsafe { sys::rd_kafka_topic_destroy(self.rkt.as_ptr()) }
-    }
-}
-
-/// A topic as the broker describes it.
-#[derive(Debug)]
-pub(super) struct TopicFacts {
-    pub(super) name: String,
-    pub(super) id: String,
-    pub(super) partitions: i32,
-    /// Whether every partition has a leader.
-    pub(super) led: bool,
-    pub(super) error: Option<(Code, String)>,
-}
-
-struct AdminOptions(*mut sys::rd_kafka_AdminOptions_t);
-
-impl AdminOptions {
-    fn new(client: &Client, op: AdminOp, timeout: Duration) -> Self {
-        let mut buffer = [0 as c_char; 256];
-        // SAFETY: the client lives; the options are ours; a refused time-out leaves the client's default.
-        unsafe {
-            let options = sys::rd_kafka_AdminOptions_new(client.rk(), op);
-            sys::rd_kafka_AdminOptions_set_request_timeout(options, millis(timeout), buffer.as_mut_ptr(), buffer.len());
-            Self(options)
-        }
-    }
-}
-
-impl Drop for AdminOptions {
-    fn drop(&mut self) {
-        // SAFETY: ours.
-        unsafe { sys::rd_kafka_AdminOptions_destroy(self.0) }
-    }
-}
-
-/// Waits for the answer to an admin request; librdkafka answers within the request's time-out by itself.
-fn answer<R>(
-    queue: &Queue,
-    timeout: Duration,
-    read: impl FnOnce(*mut sys::rd_kafka_event_t) -> R,
-) -> Result<R, (Code, String)> {
-    let deadline = Instant::now() + timeout + Duration::from_secs(1);
-    let event = loop {
-        if let Some(event) = queue.poll(Duration::from_millis(100)) {
-            break event;
-        }
-        if Instant::now() >= deadline || queue.client.stop.load(Ordering::SeqCst) {
-            return Err((Code::TIMED_OUT, "no answer from the broker within the time-out".into()));
-        }
-    };
-    match event.error() {
-        Some(e) => Err(e),
-        None => Ok(read(event.raw())),
-    }
-}
-
-type AdminResult<T> = Result<T, (Code, String)>;
-
-fn c_texts<'a>(names: impl Iterator<Item = &'a str>) -> (Vec<CString>, Vec<*const c_char>) {
-    let owned: Vec<CString> = names.map(c_text).collect();
-    let raw = owned.iter().map(|n| n.as_ptr()).collect();
-    (owned, raw)
-}
-
-/// Admin requests. Each waits for its answer, at most `timeout` and a second.
-impl Client {
-    pub(super) fn describe_topics(self: &Arc<Self>, names: &[&str], timeout: Duration) -> AdminResult<Vec<TopicFacts>> {
-        let queue = self.new_queue();
-        let options = AdminOptions::new(self, AdminOp::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS, timeout);
-        let (_owned, mut raw) = c_texts(names.iter().copied());
-        // SAFETY: all arguments live during the call, which copies them.
-        unsafe {
-            let topics = sys::rd_kafka_TopicCollection_of_topic_names(raw.as_mut_ptr(), raw.len());
-            sys::rd_kafka_DescribeTopics(self.rk(), topics, options.0, queue.raw());
-            sys::rd_kafka_TopicCollection_destroy(topics);
-        }
-        // SAFETY: the event is of this request's type and lives during the closure, as does all that it holds.
-        answer(&queue, timeout, |event| unsafe {
-            let mut n = 0;
-            let result = sys::rd_kafka_event_DescribeTopics_result(event);
-            let topics = sys::rd_kafka_DescribeTopics_result_topics(result, &raw mut n);
-            slice(topics, n)
-                .iter()
-                .map(|&t| {
-                    let error = peek(sys::rd_kafka_TopicDescription_error(t));
-                    let mut n = 0;
-                    let partitions = sys::rd_kafka_TopicDescription_partitions(t, &raw mut n);
-                    let led =
-                        slice(partitions, n).iter().all(|&p| !sys::rd_kafka_TopicPartitionInfo_leader(p).is_null());
-                    let id = sys::rd_kafka_TopicDescription_topic_id(t);
-                    TopicFacts {
-                        name: text(sys::rd_kafka_TopicDescription_name(t)),
-                        id: if id.is_null() { String::new() } else { text(sys::rd_kafka_Uuid_base64str(id)) },
-                        partitions: n as i32,
-                        led,
-                        error,
-                    }
-                })
-                .collect()
-        })
-    }
-
-    /// The settings of topics, in the order that the broker answers.
-    pub(super) fn describe_configs(
-        self: &Arc<Self>,
-        names: &[&str],
-        timeout: Duration,
-    ) -> AdminResult<Vec<(String, AdminResult<Vec<(String, String)>>)>> {
-        let queue = self.new_queue();
-        let options = AdminOptions::new(self, AdminOp::RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS, timeout);
-        // SAFETY: all arguments live during the call, which copies them; the resources are ours.
-        unsafe {
-            let mut resources: Vec<_> = names
-                .iter()
-                .map(|n| {
-                    let n = c_text(n);
-                    sys::rd_kafka_ConfigResource_new(sys::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_TOPIC, n.as_ptr())
-                })
-                .collect();
-            sys::rd_kafka_DescribeConfigs(self.rk(), resources.as_mut_ptr(), resources.len(), options.0, queue.raw());
-            sys::rd_kafka_ConfigResource_destroy_array(resources.as_mut_ptr(), resources.len());
-        }
-        // SAFETY: as in `describe_topics`.
-        answer(&queue, timeout, |event| unsafe {
-            let mut n = 0;
-            let result = sys::rd_kafka_event_DescribeConfigs_result(event);
-            let resources = sys::rd_kafka_DescribeConfigs_result_resources(result, &raw mut n);
-            slice(resources, n)
-                .iter()
-                .map(|&r| {
-                    let code = Code(rd_kafka_ConfigResource_error(r));
-                    let settings = if code == Code::NONE {
-                        let mut n = 0;
-                        let entries = sys::rd_kafka_ConfigResource_configs(r, &raw mut n);
-                        Ok(slice(entries, n)
-                            .iter()
-                            .filter_map(|&e| {
-                                let value = sys::rd_kafka_ConfigEntry_value(e);
-                                (!value.is_null()).then(|| (text(sys::rd_kafka_ConfigEntry_name(e)), text(value)))
-                            })
-                            .collect())
-                    } else {
-                        Err((code, text(sys::rd_kafka_ConfigResource_error_string(r))))
-                    };
-                    (text(sys::rd_kafka_ConfigResource_name(r)), settings)
-                })
-                .collect()
-        })
-    }
-
-    /// Creates topics; the answer has one entry for each, with its error.
-    pub(super) fn create_topics(
-        self: &Arc<Self>,
-        topics: &[NewTopic],
-        timeout: Duration,
-    ) -> AdminResult<Vec<(String, Option<(Code, String)>)>> {
-        let queue = self.new_queue();
-        let options = AdminOptions::new(self, AdminOp::RD_KAFKA_ADMIN_OP_CREATETOPICS, timeout);
-        let mut buffer = [0 as c_char; 256];
-        let mut raw = Vec::with_capacity(topics.len());
-        for topic in topics {
-            let name = c_text(&topic.name);
-            // SAFETY: texts are NUL-terminated, the buffer's length is given; a topic that cannot be made is null.
-            let new = unsafe {
-                sys::rd_kafka_NewTopic_new(
-                    name.as_ptr(),
-                    topic.partitions,
-                    topic.replication,
-                    buffer.as_mut_ptr(),
-                    buffer.len(),
-                )
-            };
-            if new.is_null() {
-                // SAFETY: the buffer was written by the failed call; those made before are ours.
-                let why = unsafe {
-                    sys::rd_kafka_NewTopic_destroy_array(raw.as_mut_ptr(), raw.len());
-                    text(buffer.as_ptr())
-                };
-                return Err((Code::INVALID_TOPIC, format!("topic `{}`: {why}", topic.name)));
-            }
-            for (key, value) in &topic.config {
-                let (key, value) = (c_text(key), c_text(value));
-                // SAFETY: the topic is ours; the texts are copied.
-                unsafe {
-                    sys::rd_kafka_NewTopic_set_config(new, key.as_ptr(), value.as_ptr());
-                }
-            }
-            raw.push(new);
-        }
-        // SAFETY: all arguments live during the call, which copies them; the topics are ours.
-        unsafe {
-            let mut at = [0 as c_char; 256];
-            sys::rd_kafka_AdminOptions_set_operation_timeout(options.0, millis(timeout), at.as_mut_ptr(), at.len());
-            sys::rd_kafka_CreateTopics(self.rk(), raw.as_mut_ptr(), raw.len(), options.0, queue.raw());
-            sys::rd_kafka_NewTopic_destroy_array(raw.as_mut_ptr(), raw.len());
-        }
-        // SAFETY: as in `describe_topics`.
-        answer(&queue, timeout, |event| unsafe {
-            let mut n = 0;
-            let result = sys::rd_kafka_event_CreateTopics_result(event);
-            let topics = sys::rd_kafka_CreateTopics_result_topics(result, &raw mut n);
-            slice(topics, n)
-                .iter()
-                .map(|&t| {
-                    let code = Code(rd_kafka_topic_result_error(t));
-                    let error = (code != Code::NONE).then(|| (code, text(sys::rd_kafka_topic_result_error_string(t))));
-                    (text(sys::rd_kafka_topic_result_name(t)), error)
-                })
-                .collect()
-        })
-    }
-
-    /// For tests: deletes topics, whatever becomes of them.
-    #[cfg(test)]
-    pub(super) fn delete_topic(self: &Arc<Self>, topic: &str, timeout: Duration) -> AdminResult<()> {
-        let queue = self.new_queue();
-        let name = c_text(topic);
-        // SAFETY: all arguments live during the call, which copies them; the topic is ours.
-        unsafe {
-            let mut one = [sys::rd_kafka_DeleteTopic_new(name.as_ptr())];
-            sys::rd_kafka_DeleteTopics(self.rk(), one.as_mut_ptr(), 1, ptr::null(), queue.raw());
-            sys::rd_kafka_DeleteTopic_destroy(one[0]);
-        }
-        answer(&queue, timeout, |_| ())
-    }
-
-    /// Log bounds as a `read_committed` reader sees them.
-    pub(super) fn bounds(
-        self: &Arc<Self>,
-        partitions: &[TopicPartition],
-        timeout: Duration,
-    ) -> AdminResult<Vec<Bounds>> {
-        let starts =
-            self.list_offsets(partitions, sys::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_EARLIEST, timeout)?;
-        let ends = self.list_offsets(partitions, sys::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_LATEST, timeout)?;
-        Ok(starts.into_iter().zip(ends).map(|(start, end)| Bounds { start, end }).collect())
-    }
-
-    fn list_offsets(
-        self: &Arc<Self>,
-        partitions: &[TopicPartition],
-        spec: sys::rd_kafka_OffsetSpec_t,
-        timeout: Duration,
-    ) -> AdminResult<Vec<NextOffset>> {
-        if partitions.is_empty() {
-            return Ok(Vec::new());
-        }
-        let queue = self.new_queue();
-        let options = AdminOptions::new(self, AdminOp::RD_KAFKA_ADMIN_OP_LISTOFFSETS, timeout);
-        let mut distinct: Vec<&TopicPartition> = partitions.iter().collect();
-        distinct.sort();
-        distinct.dedup();
-        let list = PartitionList::new(distinct.into_iter().map(|p| (p, spec as i64)));
-        // SAFETY: all arguments live during the call, which copies them; the error is owned by us.
-        unsafe {
-            let level = sys::rd_kafka_IsolationLevel_t::RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED;
-            check(sys::rd_kafka_AdminOptions_set_isolation_level(options.0, level)).map_err(|f| (f.code, f.text))?;
-            sys::rd_kafka_ListOffsets(self.rk(), list.0, options.0, queue.raw());
-        }
-        // SAFETY: as in `describe_topics`.
-        let found = answer(&queue, timeout, |event| unsafe {
-            let mut n = 0;
-            let result = sys::rd_kafka_event_ListOffsets_result(event);
-            let infos = sys::rd_kafka_ListOffsets_result_infos(result, &raw mut n);
-            slice(infos, n)
-                .iter()
-                .map(|&i| read_partition(sys::rd_kafka_ListOffsetsResultInfo_topic_partition(i)))
-                .collect::<Vec<_>>()
-        })?;
-        partitions.iter().map(|p| pick(&found, p)).collect()
-    }
-
-    /// The live members of a group.
-    pub(super) fn group_members(self: &Arc<Self>, group: &str, timeout: Duration) -> AdminResult<Vec<String>> {
-        let queue = self.new_queue();
-        let options = AdminOptions::new(self, AdminOp::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS, timeout);
-        let (_owned, mut raw) = c_texts(std::iter::once(group));
-        // SAFETY: all arguments live during the call, which copies them.
-        unsafe {
-            sys::rd_kafka_DescribeConsumerGroups(self.rk(), raw.as_mut_ptr(), raw.len(), options.0, queue.raw());
-        }
-        // SAFETY: as in `describe_topics`.
-        answer(&queue, timeout, |event| unsafe {
-            let mut n = 0;
-            let result = sys::rd_kafka_event_DescribeConsumerGroups_result(event);
-            let groups = sys::rd_kafka_DescribeConsumerGroups_result_groups(result, &raw mut n);
-            let Some(&g) = slice(groups, n).first() else {
-                return Ok(Vec::new());
-            };
-            match peek(sys::rd_kafka_ConsumerGroupDescription_error(g)) {
-                Some((Code::GROUP_ID_NOT_FOUND, _)) => return Ok(Vec::new()),
-                Some(e) => return Err(e),
-                None => {}
-            }
-            Ok((0..sys::rd_kafka_ConsumerGroupDescription_member_count(g))
-                .map(|i| {
-                    let m = sys::rd_kafka_ConsumerGroupDescription_member(g, i);
-                    format!(
-                        "{} ({}{})",
-                        text(sys::rd_kafka_MemberDescription_consumer_id(m)),
-                        text(sys::rd_kafka_MemberDescription_client_id(m)),
-                        text(sys::rd_kafka_MemberDescription_host(m))
-                    )
-                })
-                .collect())
-        })?
-    }
-
-    /// A group's committed offsets; a commit that is part of an open transaction counts as an error to try again.
-    pub(super) fn group_offsets(
-        self: &Arc<Self>,
-        group: &str,
-        partitions: &[TopicPartition],
-        timeout: Duration,
-    ) -> AdminResult<Vec<Option<NextOffset>>> {
-        if partitions.is_empty() {
-            return Ok(Vec::new());
-        }
-        let queue = self.new_queue();
-        let options = AdminOptions::new(self, AdminOp::RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS, timeout);
-        let list = PartitionList::new(partitions.iter().map(|p| (p, -1001)));
-        let group = c_text(group);
-        // SAFETY: all arguments live during the call, which copies them; error and request are owned by us.
-        unsafe {
-            check(sys::rd_kafka_AdminOptions_set_require_stable_offsets(options.0, 1)).map_err(|f| (f.code, f.text))?;
-            let mut one = [sys::rd_kafka_ListConsumerGroupOffsets_new(group.as_ptr(), list.0)];
-            sys::rd_kafka_ListConsumerGroupOffsets(self.rk(), one.as_mut_ptr(), 1, options.0, queue.raw());
-            sys::rd_kafka_ListConsumerGroupOffsets_destroy(one[0]);
-        }
-        // SAFETY: as in `describe_topics`.
-        let found = answer(&queue, timeout, |event| unsafe {
-            let mut n = 0;
-            let result = sys::rd_kafka_event_ListConsumerGroupOffsets_result(event);
-            let groups = sys::rd_kafka_ListConsumerGroupOffsets_result_groups(result, &raw mut n);
-            let Some(&g) = slice(groups, n).first() else {
-                return Ok(Vec::new());
-            };
-            if let Some(e) = peek(sys::rd_kafka_group_result_error(g)) {
-                return Err(e);
-            }
-            let list = sys::rd_kafka_group_result_partitions(g);
-            if list.is_null() {
-                return Ok(Vec::new());
-            }
-            Ok(slice((*list).elems, (*list).cnt as usize).iter().map(|p| read_partition(p)).collect::<Vec<_>>())
-        })??;
-        partitions.iter().map(|p| pick(&found, p).map(|o| (o >= 0).then_some(o))).collect()
-    }
-}
-
-type Found = (TopicPartition, NextOffset, Code);
-
-/// # Safety
-/// `p` lives during the call.
-unsafe fn read_partition(p: *const sys::rd_kafka_topic_partition_t) -> Found {
-    // SAFETY: promised by the caller; the error field is a C int and is read as one.
-    unsafe {
-        let code = Code((&raw const (*p).err).cast::<c_int>().read());
-        (TopicPartition::new(text((*p).topic), (*p).partition), (*p).offset, code)
-    }
-}
-
-fn pick(found: &[Found], partition: &TopicPartition) -> AdminResult<NextOffset> {
-    match found.iter().find(|(p, ..)| p == partition) {
-        Some((_, offset, Code::NONE)) => Ok(*offset),
-        Some((_, _, code)) => Err((*code, format!("{partition}: {}", describe(*code)))),
-        None => Err((Code::UNKNOWN_PARTITION, format!("{partition}: the broker did not answer about it"))),
     }
 }
 

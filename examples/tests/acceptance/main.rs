@@ -1,0 +1,9 @@
+//! The examples as an operator meets them: killed, started twice, fed with what they cannot read. One program, so that it
+//! is linked once; what needs Kafka runs one after another, because the examples' topics have fixed names.
+
+mod bad_input;
+mod faults;
+#[cfg(feature = "kafka")]
+mod own_kafka;
+mod support;
+mod two_processes;

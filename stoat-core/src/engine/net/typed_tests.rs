@@ -1,0 +1,193 @@
+//! Real topologies, as users write them, on one lane and on many.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::tests::{Event, Ingest, Random, Setup, compare};
+use super::{DeterministicNet, TokioNet};
+use crate::__private as p;
+use crate::engine::message::Mark;
+use crate::id::Epoch;
+use crate::prelude::*;
+use crate::store::ByteStore;
+use crate::store::memory::MemoryStore;
+use crate::time::TimeDomain;
+use crate::topology::graph::Graph;
+
+#[source(topic = "in", key = String, value = String, value_codec = Utf8)]
+struct In;
+
+#[sink(topic = "out", key = String, value = u64, value_codec = Be)]
+struct Counts;
+
+#[sink(topic = "out", key = String, value = String, value_codec = Utf8)]
+struct Closed;
+
+fn words(t: &mut Topology) {
+    let words = t
+        .source::<In>()
+        .flat_map_values(|v: String| v.split(' ').map(str::to_owned).collect::<Vec<_>>())
+        .group_by(|_key, word: &String| word.clone());
+    words.count().named("counted").to_stream().sink::<Counts>();
+}
+
+/// Joins the values of a key; closes 20 ms after the last one; says every 50 ms of event time what is open. As the macros
+/// expand it.
+struct Close {
+    open: Keyed<String>,
+    idle: Timer<String>,
+}
+
+impl p::Processor for Close {
+    type InKey = String;
+    type InValue = String;
+    type OutKey = String;
+    type OutValue = String;
+    type Mode = p::Keep;
+    const NAME: &'static str = "Close";
+    const FIELDS: &'static [p::FieldDecl] = &[
+        p::FieldDecl::of::<Keyed<String>>("open", p::FieldOptions { name: None, clock: TimeDomain::Event }),
+        p::FieldDecl::of::<Timer<String>>("idle", p::FieldOptions { name: None, clock: TimeDomain::Event }),
+    ];
+
+    fn visit_fields<V: p::FieldVisitor<Self>>(&mut self, visitor: &mut V) {
+        visitor.visit(&mut self.open);
+        visitor.visit(&mut self.idle);
+    }
+}
+
+impl<K, L> p::FitsLane<K, L> for Close
+where
+    L: p::FitsField<Self, Keyed<String>>,
+    L: p::FitsField<Self, Timer<String>>,
+{
+}
+
+impl p::Unconfigured for Close {
+    fn init() -> p::Init<Self> {
+        p::Init::new(move |build| Self { open: build.field(0), idle: build.field(1) })
+    }
+}
+
+impl p::Handlers for Close {
+    const ON_TIMER: &'static [&'static str] = &["idle"];
+    const PUNCTUATORS: &'static [p::Punctuator] =
+        &[p::Punctuator { every: Duration::from_millis(50), domain: TimeDomain::Event, over: Some(0) }];
+
+    fn process(&mut self, record: Record<String, String>, _cx: &mut Context<Self>) -> Result<()> {
+        let open = self.open.take()?;
+        self.open.put(open.map_or(record.value.clone(), |o| format!("{o},{}", record.value)))?;
+        self.idle.set(record.timestamp + Duration::from_millis(20))
+    }
+
+    fn fire(&mut self, field: usize, _fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        assert_eq!(field, 1);
+        match self.open.take()? {
+            Some(open) => cx.forward(open),
+            None => Ok(()),
+        }
+    }
+
+    fn punctuate(&mut self, _which: usize, cx: &mut Context<Self>) -> Result<()> {
+        let open = self.open.get()?.cloned();
+        cx.forward(format!("open: {}", open.unwrap_or_default()))
+    }
+}
+
+fn closes(t: &mut Topology) {
+    let closed = t.source::<In>().process::<Close>();
+    closed.sink::<Closed>();
+}
+
+fn graph(declare: fn(&mut Topology)) -> Graph {
+    let mut t = Topology::new("test");
+    declare(&mut t);
+    t.build().unwrap()
+}
+
+fn events(random: &mut Random, subs: u32) -> Vec<Event> {
+    let mut all = Vec::new();
+    let (mut time, mut epoch) = (0, 0);
+    for i in 0..600 {
+        time += random.below(4) as i64;
+        all.push(Event::Record {
+            topic: 0,
+            key: random.one(&["a", "b", "c", "d", "e", "f", "g"]),
+            value: format!("v{i} w{} w{}", random.below(9), random.below(9)),
+            time: time - random.below(5) as i64,
+        });
+        if random.below(12) == 0 {
+            let mut watermarks = vec![Timestamp::MIN; subs as usize];
+            watermarks[0] = Timestamp(time - 5);
+            all.push(Event::Mark(Arc::new(Mark { watermarks, limits: vec![None; subs as usize] })));
+        }
+        if random.below(40) == 0 {
+            epoch += 1;
+            all.push(Event::Barrier(Epoch(epoch)));
+            all.push(Event::Applied(Epoch(epoch)));
+        }
+    }
+    all.push(Event::Mark(Arc::new(Mark {
+        watermarks: (0..subs).map(|s| if s == 0 { Timestamp(time + 1000) } else { Timestamp::MIN }).collect(),
+        limits: vec![None; subs as usize],
+    })));
+    all.push(Event::Barrier(Epoch(epoch + 1)));
+    all.push(Event::Applied(Epoch(epoch + 1)));
+    all
+}
+
+fn stores(g: &Graph) -> Vec<Arc<dyn ByteStore>> {
+    let one = |kind| Arc::new(MemoryStore::new(kind)) as Arc<dyn ByteStore>;
+    g.stores.iter().map(|s| one(s.kind)).collect()
+}
+
+/// Runs with one lane, then with more, on both nets; returns the outputs of all epochs.
+fn run(declare: fn(&mut Topology)) -> Vec<(i32, String, Vec<u8>, i64)> {
+    let g = graph(declare);
+    let mut result = Vec::new();
+    for seed in 0..10 {
+        let events = events(&mut Random(seed), g.subs);
+        let mut want = None;
+        for lanes in [1, 2, 16] {
+            let setup = Setup::new(&g, lanes, 2);
+            let s = stores(&g);
+            let mut net = DeterministicNet::new(setup.build(&g, &s), seed + u64::from(lanes));
+            let mut ingest = Ingest::new(&g, &setup.counts, s, seed);
+            ingest.run(&mut net, &events);
+            assert!(ingest.faults.is_empty(), "{:?}", ingest.faults);
+            let want = want.get_or_insert_with(|| ingest.cuts.clone());
+            compare(&format!("seed {seed}, {lanes} lanes"), &ingest.cuts, want);
+
+            let s = stores(&g);
+            let mut net = TokioNet::start(setup.build(&g, &s), 2).unwrap();
+            let mut ingest = Ingest::new(&g, &setup.counts, s, seed);
+            ingest.run(&mut net, &events);
+            assert!(ingest.faults.is_empty(), "{:?}", ingest.faults);
+            compare(&format!("seed {seed}, {lanes} lanes on tokio"), &ingest.cuts, want);
+        }
+        result = want.into_iter().flatten().flat_map(|c| c.outputs).collect();
+    }
+    result
+}
+
+#[test]
+fn i06_words_counted_behind_a_re_key_are_the_same_on_every_number_of_lanes() {
+    let mut counts: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for (_, word, n, _) in run(words) {
+        counts.entry(word).or_default().push(u64::from_be_bytes(n.try_into().unwrap()));
+    }
+    assert_eq!(counts.values().map(Vec::len).sum::<usize>(), 1800);
+    for (word, n) in counts {
+        assert!(n.iter().copied().eq(1..=n.len() as u64), "{word}: {n:?}");
+    }
+}
+
+#[test]
+fn i06_i15_sessions_closed_by_timers_are_the_same_on_every_number_of_lanes() {
+    let closed = run(closes);
+    let (open, closed): (Vec<_>, Vec<_>) = closed.iter().partition(|c| c.2.starts_with(b"open: "));
+    let values: usize = closed.iter().map(|c| c.2.split(|b| *b == b',').count()).sum();
+    assert!(closed.len() > 20 && open.len() > 20, "{} closed, {} open", closed.len(), open.len());
+    assert_eq!(values, 600, "each record is in one session");
+}
