@@ -513,10 +513,7 @@ impl Run {
             let asking = std::mem::take(&mut self.asking);
             self.due = asking;
             let limits = if asking {
-                let nothing = Position {
-                    time: Timestamp::MIN,
-                    key: Vec::new(),
-                };
+                let nothing = Position { time: Timestamp::MIN, key: Vec::new() };
                 vec![Some(nothing); self.lanes_of.len()]
             } else {
                 self.limits(&self.ingest.watermarks())

@@ -701,14 +701,7 @@ impl Start {
                 ]),
             })
             .collect();
-        self.go(
-            if missing.is_empty() {
-                Step::Changelogs
-            } else {
-                Step::CreateChangelogs(missing)
-            },
-            cx.now,
-        );
+        self.go(if missing.is_empty() { Step::Changelogs } else { Step::CreateChangelogs(missing) }, cx.now);
     }
 
     fn refuse_lost_changelogs(&self) -> Result<()> {

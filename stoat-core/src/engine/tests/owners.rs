@@ -98,13 +98,7 @@ fn i10_a_frozen_owner_that_wakes_after_another_has_claimed_changes_nothing() {
         mine.crash();
         world.disk = mine;
         while fed < 60 {
-            world.cluster.append(
-                "in",
-                fed % 3,
-                format!("k{fed}").as_bytes(),
-                b"x",
-                START + i64::from(fed),
-            );
+            world.cluster.append("in", fed % 3, format!("k{fed}").as_bytes(), b"x", START + i64::from(fed));
             fed += 1;
         }
         world.run(&graph, 2);

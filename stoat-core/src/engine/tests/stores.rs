@@ -355,10 +355,7 @@ fn i11_a_changelog_that_ends_before_the_recorded_end_is_refused() {
     }
     let mut engine = world.engine_on(&TwinDisk::new(), &graph, 2);
     let error = world.run_to_error(&mut engine).to_string();
-    assert!(
-        error.contains("app-counted-changelog") && error.contains("but the application committed"),
-        "{error}"
-    );
+    assert!(error.contains("app-counted-changelog") && error.contains("but the application committed"), "{error}");
 }
 
 #[test]
