@@ -183,7 +183,12 @@ impl World {
         self.ids += 1;
         let mut config = config(lanes);
         for (k, v) in &self.settings {
-            config.set(k, v).unwrap();
+            if *k == "stoat.memory.budget" {
+                // Smaller ones than a user may choose.
+                config.memory_budget = v.parse().unwrap();
+            } else {
+                config.set(k, v).unwrap();
+            }
         }
         let seed = (self.seed ^ (self.ids << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let settings = NetSettings {
