@@ -229,13 +229,14 @@ impl Run {
         self.stopping = true;
     }
 
-    /// Stops all lanes and closes the inputs; nothing of this generation happens afterwards.
-    pub fn tear_down(&mut self, io: &mut Io) {
-        self.net.stop();
+    /// Stops all lanes and closes the inputs; nothing of this generation happens afterwards. `false`: a lane still runs.
+    pub fn tear_down(&mut self, io: &mut Io) -> bool {
+        let stopped = self.net.stop();
         for input in &self.known.plan.inputs {
             io.submit(Command::Close { partition: input.partition.clone() });
         }
         io.submit(Command::Close { partition: TopicPartition::new(self.known.epochs.clone(), 0) });
+        stopped
     }
 
     /// Takes what happened, does what can be done; `Ok(deadline)`: nothing more before that time or the next event.

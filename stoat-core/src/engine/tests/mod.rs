@@ -183,7 +183,11 @@ impl World {
         self.ids += 1;
         let mut config = config(lanes);
         for (k, v) in &self.settings {
-            config.set(k, v).unwrap();
+            // Smaller than any user may set it, so that a handful of records presses.
+            match *k {
+                "stoat.memory.budget" => config.memory_budget = v.parse().unwrap(),
+                _ => config.set(k, v).unwrap(),
+            }
         }
         let seed = (self.seed ^ (self.ids << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let settings = NetSettings {
