@@ -199,6 +199,14 @@ impl SimCluster {
         }
     }
 
+    /// Loses the last `n` entries of a partition, as an unclean election of a leader does.
+    pub fn lose_end(&self, topic: &str, partition: i32, n: usize) {
+        if let Some(t) = self.lock().topics.get_mut(topic) {
+            let log = &mut t.logs[partition as usize];
+            log.truncate(log.len().saturating_sub(n));
+        }
+    }
+
     /// Adds partitions to a topic.
     pub fn add_partitions(&self, topic: &str, partitions: i32) {
         if let Some(t) = self.lock().topics.get_mut(topic) {

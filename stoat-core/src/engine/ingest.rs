@@ -369,6 +369,12 @@ impl Ingest {
         }
     }
 
+    /// Hands over all that was dispatched, whether or not there is room.
+    pub fn hand_over(&mut self, net: &mut dyn LaneNet) {
+        self.flush(net, true);
+        net.publish(self.frontier());
+    }
+
     /// The smallest number that may still be sent.
     fn frontier(&self) -> u64 {
         let waiting = self.pending.iter().flatten().filter_map(|p| p.items.first()).map(|i| i.number).min();

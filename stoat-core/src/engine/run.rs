@@ -124,6 +124,8 @@ pub struct Run {
     marking: Option<Marking>,
     /// A mark must be sent before the next record: what was due in the cut, or what a limit left.
     due: bool,
+    /// The lanes have not told their pending timers yet: the first mark fires nothing, so that the next has its limits.
+    asking: bool,
     nth: BTreeMap<LaneId, Position>,
     exchange: BTreeMap<(SubTopologyId, Epoch), (usize, Vec<ForeignTimer>)>,
     committed_offsets: BTreeMap<TopicPartition, NextOffset>,
@@ -198,6 +200,7 @@ impl Run {
             commit_mean: 10.0,
             marking: None,
             due,
+            asking: due,
             nth: BTreeMap::new(),
             exchange: BTreeMap::new(),
             committed_offsets,
@@ -508,8 +511,14 @@ impl Run {
             return;
         }
         if self.due {
-            self.due = false;
-            let limits = self.limits(&self.ingest.watermarks());
+            let asking = std::mem::take(&mut self.asking);
+            self.due = asking;
+            let limits = if asking {
+                let nothing = Position { time: Timestamp::MIN, key: Vec::new() };
+                vec![Some(nothing); self.lanes_of.len()]
+            } else {
+                self.limits(&self.ingest.watermarks())
+            };
             let mark = self.ingest.repeat(limits);
             self.send_mark(mark, true);
             return;
@@ -681,7 +690,9 @@ impl Run {
         p.committed = Some(c);
         p.since = cx.now;
         p.stage = Stage::Draining;
-        if !self.known.plan.peeks {
+        if self.known.plan.peeks {
+            self.ingest.hand_over(&mut *self.net);
+        } else {
             self.apply(cx);
         }
     }

@@ -494,7 +494,8 @@ impl Start {
             }
             (Step::ChangelogBounds, Reply::Bounds(b)) => {
                 self.take_bounds(&b);
-                self.decide(cx)
+                self.decide(cx);
+                Ok(())
             }
             (Step::CreateChangelogs(topics), Reply::Done) => {
                 tracing::info!("created {}", names(&topics));
@@ -649,7 +650,7 @@ impl Start {
 
     // --- the decision where to begin -----------------------------------------------------------------------------------
 
-    fn decide(&mut self, cx: &mut StartCx<'_>) -> Result<()> {
+    fn decide(&mut self, cx: &StartCx<'_>) {
         let decided = self.refuse_lost_changelogs().and_then(|()| match self.record.take() {
             Some(r) => self.decide_by_record(cx, r),
             None => self.decide_first(cx),
@@ -659,7 +660,7 @@ impl Start {
             Err(e) => {
                 self.refusal = Some(e);
                 self.go(Step::Probe, cx.now);
-                return Ok(());
+                return;
             }
         };
         if let Some(text) = self.differing_copy(cx, &record) {
@@ -677,7 +678,7 @@ impl Start {
                 None => {
                     self.refusal = Some(Error::new(ErrorKind::State, text));
                     self.go(Step::Probe, cx.now);
-                    return Ok(());
+                    return;
                 }
             }
         }
@@ -701,7 +702,6 @@ impl Start {
             })
             .collect();
         self.go(if missing.is_empty() { Step::Changelogs } else { Step::CreateChangelogs(missing) }, cx.now);
-        Ok(())
     }
 
     fn refuse_lost_changelogs(&self) -> Result<()> {
@@ -872,6 +872,7 @@ impl Start {
                 topic: c.topic.clone(),
                 topic_id: found.id.clone(),
                 partitions: found.partitions,
+                delete_retention: FoundChangelog::new(found, BTreeMap::new()).delete_retention,
             });
         }
         for (name, topic) in &self.topics {
@@ -926,7 +927,7 @@ impl Start {
                 None => FoundChangelog {
                     topic_id: target.topic_id.clone(),
                     bounds: bounds.clone(),
-                    delete_retention: Some(DELETE_RETENTION),
+                    delete_retention: target.delete_retention,
                 },
             };
             let recorded =

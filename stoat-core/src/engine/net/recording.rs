@@ -186,13 +186,16 @@ impl LaneNet for RecordingNet {
 /// A record as it was written: key, value, time.
 pub type Written = (Option<Vec<u8>>, Option<Vec<u8>>, Timestamp);
 
+/// Changelog rows of one store: by key, value and time.
+pub type Rows = BTreeMap<Vec<u8>, (Option<Vec<u8>>, Timestamp)>;
+
 /// What one epoch came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EpochResult {
     /// Sinks: by topic and partition, in order.
     pub outputs: BTreeMap<(String, i32), Vec<Written>>,
     /// Changelog rows: by store's name, then key.
-    pub rows: BTreeMap<String, BTreeMap<Vec<u8>, (Option<Vec<u8>>, Timestamp)>>,
+    pub rows: BTreeMap<String, Rows>,
     /// The watermark that each sub-topology has reached.
     pub watermarks: Vec<Watermark>,
 }

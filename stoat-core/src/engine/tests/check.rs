@@ -31,6 +31,7 @@ impl World {
     pub(super) fn cuts(&self, graph: &Graph) -> Vec<Cut> {
         let plan = self.plan(graph);
         let mut cuts: Vec<Cut> = Vec::new();
+        let mut owner = String::new();
         for t in self.cluster.applied() {
             let of_epoch = |(tp, r): &(TopicPartition, _)| {
                 let r: &crate::broker::sim::LogRecord = r;
@@ -45,9 +46,11 @@ impl World {
             let record: EpochRecord = decode("epoch", &bytes).unwrap();
             let last = cuts.last().map_or(Epoch(0), |c| c.record.epoch);
             if record.claim {
+                owner.clone_from(&record.incarnation);
                 assert_eq!(record.epoch, last, "a claim is of the epoch before it");
                 continue;
             }
+            assert_eq!(record.incarnation, owner, "I-10: nobody writes after another's claim");
             assert_eq!(record.epoch, Epoch(last.0 + 1), "epochs follow without a gap");
             let mut result = EpochResult::default();
             for (tp, r) in &t.records {

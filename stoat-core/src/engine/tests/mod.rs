@@ -195,6 +195,8 @@ impl World {
             step_records: 1 + self.random.below(6) as usize,
             timers_per_mark: 1 + self.random.below(4) as usize,
         };
+        // Lanes that are always at rest, that lag a little, that lag far behind.
+        let per_poll = self.random.one_of(&[0, 12, 40, 200]);
         let recording = self.recording.clone();
         Engine::new(
             EngineParts {
@@ -209,8 +211,8 @@ impl World {
                         cache_budget: if seed.is_multiple_of(3) { 0 } else { build.cache_budget },
                         ..build.clone()
                     };
-                    let net = Box::new(DeterministicNet::new(build_lanes(&build)?, seed));
-                    Ok(recording.wrap(net, &build))
+                    let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(per_poll);
+                    Ok(recording.wrap(Box::new(net), &build))
                 }),
                 config,
                 incarnation: format!("i{}", self.ids),
@@ -289,16 +291,19 @@ impl World {
 
     /// Runs an engine until it has settled and stopped; every error is a failure.
     fn finish(&mut self, mut engine: Engine) {
-        let (mut settled, mut turns) = (false, 0);
+        // What was fed last may not have been heard of yet.
+        let (mut settled, mut turns) = (0, 0);
         while engine.status().state != State::Stopped {
             self.now += 1;
             if let Err(e) = engine.advance(self.now, wall(self.now)) {
                 panic!("{e}");
             }
             let status = engine.status();
-            if status.run.settled && status.state == State::Running && !settled {
-                settled = true;
-                engine.stop();
+            if status.state == State::Running {
+                settled = if status.run.settled { settled + 1 } else { 0 };
+                if settled > 50 {
+                    engine.stop();
+                }
             }
             turns += 1;
             assert!(turns < 100_000, "no progress: {status:?}");

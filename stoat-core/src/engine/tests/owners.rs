@@ -76,6 +76,9 @@ fn i10_a_frozen_owner_that_wakes_after_another_has_claimed_changes_nothing() {
         let mut first = world.engine(&graph, 2);
         let frozen_at = world.random.below(200);
         let mut fed = 0;
+        while first.status().state != State::Running {
+            world.turn(&mut first).unwrap();
+        }
         for _ in 0..frozen_at {
             world.turn(&mut first).unwrap();
             if world.random.below(2) == 0 {
@@ -94,12 +97,13 @@ fn i10_a_frozen_owner_that_wakes_after_another_has_claimed_changes_nothing() {
         drop(first);
         mine.crash();
         world.disk = mine;
-        for _ in fed..60 {
+        while fed < 60 {
             world.cluster.append("in", fed % 3, format!("k{fed}").as_bytes(), b"x", START + i64::from(fed));
             fed += 1;
         }
         world.run(&graph, 2);
         exact(&world, fed as u64);
+        assert!(!world.cuts(&graph).is_empty());
     }
 }
 

@@ -18,12 +18,12 @@ fn after(before: Option<&str>, value: &str) -> String {
 }
 
 /// A key that differs from the record's.
-fn other_key(value: &str) -> String {
+pub(super) fn other_key(value: &str) -> String {
     format!("q{}", value.bytes().map(u64::from).sum::<u64>() % 6)
 }
 
 #[processor(input = (String, String), output = String)]
-struct Chain {
+pub(super) struct Chain {
     #[state(codec = Utf8)]
     chained: Keyed<String>,
 }
@@ -152,9 +152,8 @@ impl Model for Shaped {
                     self.chain(&other_key(&v), &format!("{v}!"), time);
                 }
             }
-            Shape::TwoSources => self.chain(key, value, time),
             Shape::SourceAndRekey if topic == "in" => self.chain(&other_key(value), value, time),
-            Shape::SourceAndRekey => self.chain(key, value, time),
+            Shape::TwoSources | Shape::SourceAndRekey => self.chain(key, value, time),
         }
     }
 

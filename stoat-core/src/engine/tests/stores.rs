@@ -338,6 +338,27 @@ fn i18_another_key_codec_or_kind_of_a_store_is_refused_and_the_old_one_goes_on()
 }
 
 #[test]
+fn i11_a_changelog_that_ends_before_the_recorded_end_is_refused() {
+    let graph = graph_of(counts);
+    let mut world = World::new(14);
+    // The ends in a record are those as of the epoch before: two runs, so that there are some.
+    for _ in 0..2 {
+        for n in 0..30 {
+            let record = line(&mut world.random, n);
+            world.feed(&record);
+        }
+        world.run(&graph, 2);
+    }
+    for p in 0..PARTITIONS {
+        let half = world.cluster.log("app-counted-changelog", p).len() / 2 + 1;
+        world.cluster.lose_end("app-counted-changelog", p, half);
+    }
+    let mut engine = world.engine_on(&TwinDisk::new(), &graph, 2);
+    let error = world.run_to_error(&mut engine).to_string();
+    assert!(error.contains("app-counted-changelog") && error.contains("but the application committed"), "{error}");
+}
+
+#[test]
 fn i11_a_changelog_that_the_plan_knows_must_be_there_and_the_same() {
     let graph = graph_of(counts);
     for again in [false, true] {
