@@ -39,9 +39,14 @@ pub(super) fn run(bootstrap: &str, id: &str, interval: Duration) -> Result<()> {
         start.add_partition_offset("in", p, Offset::Offset(0))?;
     }
     let topic = CString::new("in")?;
-    // SAFETY: the consumer lives as long as the queues are used (the process ends in this function).
     let queues: Vec<_> = (0..PARTITIONS)
-        .map(|p| unsafe { sys::rd_kafka_queue_get_partition(consumer.client().native_ptr(), topic.as_ptr(), p) })
+        // SAFETY: the consumer lives as long as the queues are used (the process ends in this function). A queue that is
+        // not forwarded holds its own partition only.
+        .map(|p| unsafe {
+            let queue = sys::rd_kafka_queue_get_partition(consumer.client().native_ptr(), topic.as_ptr(), p);
+            sys::rd_kafka_queue_forward(queue, ptr::null_mut());
+            queue
+        })
         .collect();
     consumer.assign(&start)?;
     producer.init_transactions(PATIENCE)?;
