@@ -17,6 +17,8 @@ use stoat_core::id::TopicPartition;
 use stoat_core::record::{Headers, ProduceBatch};
 use stoat_core::time::Timestamp;
 
+use crate::KEPT;
+
 /// The result of a step; its error is a text for people.
 pub type Outcome<T> = Result<T, String>;
 
@@ -42,7 +44,7 @@ pub struct Plan {
     /// How often it is killed.
     pub kills: u32,
     /// How long it lives each time, at least and at most: from its start every fourth time (so that starts and restores
-    /// are killed too), else from when it runs.
+    /// are killed too), from when it runs every fourth time, else from its first commit.
     pub life: (Duration, Duration),
     /// Lane counts, taken in turn.
     pub lanes: Vec<u32>,
@@ -151,7 +153,7 @@ impl Plan {
             command.arg("--until-done");
         }
         command.stdout(if last { Stdio::piped() } else { Stdio::null() });
-        command.stderr(Stdio::piped()).env("STOAT_LOG", "info");
+        command.stderr(Stdio::piped()).env("STOAT_LOG", "info,stoat_core::engine::run=debug");
         command.spawn().map_err(|e| format!("{} cannot be started: {e}", self.exe.display()))
     }
 
@@ -162,10 +164,12 @@ impl Plan {
         for kill in 0..self.kills {
             let mut child = self.start(lanes(kill), false)?;
             let mut log = Log::of(&mut child);
-            if kill % 4 != 3 && !log.wait_for("running epoch=", PATIENCE) {
+            // Every fourth start is killed wherever it is, every fourth after it runs, the others after a commit.
+            let moment = [Some(" committed "), Some(" committed "), Some("running epoch="), None][kill as usize % 4];
+            if moment.is_some_and(|m| !log.wait_for(m, PATIENCE)) {
                 child.kill().map_err(text)?;
                 let status = child.wait().map_err(text)?;
-                return Err(format!("it did not come to run ({status}): {}", log.rest()));
+                return Err(format!("it did not come to run or to commit ({status}): {}", log.rest()));
             }
             let (least, most) = (self.life.0.as_millis() as u64, self.life.1.as_millis() as u64);
             std::thread::sleep(Duration::from_millis(least + random.below(most - least + 1)));
@@ -272,8 +276,8 @@ fn ends(client: &mut BlockingClient, topic: &str) -> Outcome<BTreeMap<i32, i64>>
 pub fn sessions(plan: &Plan) -> Outcome<Report> {
     let mut random = Random(plan.seed | 1);
     let mut client = plan.client()?;
-    client.create_topic("clicks", 6).map_err(text)?;
-    client.create_topic("user-sessions", 6).map_err(text)?;
+    client.create_topic_with("clicks", 6, KEPT).map_err(text)?;
+    client.create_topic_with("user-sessions", 6, KEPT).map_err(text)?;
     let before = ends(&mut client, "user-sessions")?;
     let mut produced = 0;
     // What is there already is read by the application, and so by the model; time goes on behind it.
@@ -390,9 +394,9 @@ impl Words {
     /// When the broker does not answer.
     pub fn prepare(client: &mut BlockingClient) -> Outcome<Self> {
         for topic in LINES {
-            client.create_topic(topic, 6).map_err(text)?;
+            client.create_topic_with(topic, 6, KEPT).map_err(text)?;
         }
-        client.create_topic("word-counts", 6).map_err(text)?;
+        client.create_topic_with("word-counts", 6, KEPT).map_err(text)?;
         Ok(Self { before: ends(client, "word-counts")? })
     }
 

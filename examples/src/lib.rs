@@ -21,6 +21,10 @@ macro_rules! say {
     ($($text:tt)*) => { stoat_core::app::say(format_args!($($text)*)) };
 }
 
+/// How topics are made that hold old events: a broker's retention goes by the records' own time, so with the usual week it
+/// would delete them before they are read.
+pub const KEPT: &[(&str, &str)] = &[("retention.ms", "-1")];
+
 /// Records per produced batch of bundled input.
 const LOAD_BATCH: usize = 2_000;
 
@@ -118,7 +122,7 @@ fn load(prepared: &Prepared, sources: &[&str], input: fn() -> Vec<InputRecord>) 
     let broker = broker(prepared, "the bundled input cannot be loaded");
     let mut held = BTreeMap::new();
     for (at, topic) in sources.iter().enumerate() {
-        client.create_topic(topic, prepared.config().topic_partitions as i32).map_err(&broker)?;
+        client.create_topic_with(topic, prepared.config().topic_partitions as i32, KEPT).map_err(&broker)?;
         let bounds = client.bounds(topic).map_err(&broker)?;
         held.extend(bounds.iter().map(|(tp, b)| ((at as u32, tp.partition), (b.end - b.start) as usize)));
     }

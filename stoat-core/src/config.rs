@@ -241,7 +241,7 @@ config! {
     "stoat.restart.window" fault_window: Duration = Duration::from_mins(5);
     /// How long a graceful stop may take.
     "stoat.shutdown.timeout" shutdown_timeout: Duration = Duration::from_secs(25);
-    /// Whether missing source and sink topics are created. Misspelt topics then look healthy; meant for examples.
+    /// Whether missing source and sink topics are created, to keep their records for ever (`retention.ms=-1`). Misspelt topics then look healthy; meant for examples.
     "stoat.topics.create" create_topics: bool = false;
     /// Partitions of topics that are created because of `stoat.topics.create`.
     "stoat.topics.partitions" topic_partitions: u32 = 6;

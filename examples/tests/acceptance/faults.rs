@@ -8,16 +8,15 @@ use stoat_examples::faults::{Plan, Report, sessions, word_count};
 
 use crate::support::{SESSIONS, WORD_COUNT, kafka, unique};
 
-fn plan(exe: &str, dir: &Path, bootstrap: Option<String>) -> Plan {
+fn plan(exe: &str, dir: &Path, bootstrap: Option<String>, records: usize) -> Plan {
     Plan {
         exe: PathBuf::from(exe),
         bootstrap,
         application_id: unique("faults"),
         state_dir: dir.to_path_buf(),
-        // More than this build processes in the few moments that it lives.
-        records: 150_000,
+        records,
         kills: 4,
-        life: (Duration::from_millis(50), Duration::from_millis(500)),
+        life: (Duration::from_millis(30), Duration::from_millis(250)),
         lanes: vec![1, 3, 16],
         wipe_after: Some(1),
         seed: 7,
@@ -36,6 +35,12 @@ fn exact(report: &Report) {
     }
 }
 
+/// More records than an optimised build processes in the few moments that it lives.
+const MANY_LINES: usize = 150_000;
+const MANY_CLICKS: usize = 800_000;
+/// On Kafka input comes while it runs.
+const RECORDS_ON_KAFKA: usize = 100_000;
+
 /// The kills came in the middle: something had been written before one of them, and something was left after the last.
 #[track_caller]
 fn in_the_middle(report: &Report) {
@@ -46,7 +51,7 @@ fn in_the_middle(report: &Report) {
 #[test]
 fn word_count_on_the_embedded_broker_survives_kill_9_exactly_once() {
     let dir = tempfile::tempdir().unwrap();
-    let report = word_count(&plan(WORD_COUNT, dir.path(), None)).unwrap();
+    let report = word_count(&plan(WORD_COUNT, dir.path(), None, MANY_LINES)).unwrap();
     exact(&report);
     in_the_middle(&report);
 }
@@ -54,7 +59,7 @@ fn word_count_on_the_embedded_broker_survives_kill_9_exactly_once() {
 #[test]
 fn sessions_on_the_embedded_broker_survives_kill_9_exactly_once() {
     let dir = tempfile::tempdir().unwrap();
-    let report = sessions(&plan(SESSIONS, dir.path(), None)).unwrap();
+    let report = sessions(&plan(SESSIONS, dir.path(), None, MANY_CLICKS)).unwrap();
     exact(&report);
     in_the_middle(&report);
 }
@@ -63,12 +68,12 @@ fn sessions_on_the_embedded_broker_survives_kill_9_exactly_once() {
 fn word_count_on_kafka_survives_kill_9_exactly_once() {
     let Some((bootstrap, _held)) = kafka("word_count_on_kafka_survives_kill_9_exactly_once") else { return };
     let dir = tempfile::tempdir().unwrap();
-    exact(&word_count(&plan(WORD_COUNT, dir.path(), Some(bootstrap))).unwrap());
+    exact(&word_count(&plan(WORD_COUNT, dir.path(), Some(bootstrap), RECORDS_ON_KAFKA)).unwrap());
 }
 
 #[test]
 fn sessions_on_kafka_survives_kill_9_exactly_once() {
     let Some((bootstrap, _held)) = kafka("sessions_on_kafka_survives_kill_9_exactly_once") else { return };
     let dir = tempfile::tempdir().unwrap();
-    exact(&sessions(&plan(SESSIONS, dir.path(), Some(bootstrap))).unwrap());
+    exact(&sessions(&plan(SESSIONS, dir.path(), Some(bootstrap), RECORDS_ON_KAFKA)).unwrap());
 }

@@ -38,7 +38,7 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 controller.listener.names=CONTROLLER\ninter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\nlog.dirs={}
-auto.create.topics.enable=false\noffsets.topic.replication.factor=1\noffsets.topic.num.partitions=1
+auto.create.topics.enable=false\nlog.initial.task.delay.ms=1000\nlog.retention.check.interval.ms=1000\noffsets.topic.replication.factor=1\noffsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\ntransaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0\n",
             data.display()
@@ -70,11 +70,11 @@ group.initial.rebalance.delay.ms=0\n",
         let mut java = self.java("kafka.Kafka");
         let mut child = java
             .arg(self.settings())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("java can be started");
-        let mut out = child.stdout.take().expect("piped");
+        let mut out = child.stderr.take().expect("piped");
         let (sender, started) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let (mut log, mut part) = (Vec::new(), [0; 4096]);
@@ -126,6 +126,22 @@ impl Drop for Kafka {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+#[test]
+fn old_events_in_topics_that_an_example_made_outlive_the_brokers_retention() {
+    let Some(kafka) = Kafka::start("old_events_in_topics_that_an_example_made") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let run = || {
+        let arguments = ["--until-done", "--bootstrap-servers", &kafka.bootstrap];
+        finish(example(SESSIONS, dir.path()).args(arguments).spawn().unwrap())
+    };
+    let first = run();
+    assert!(first.code == Some(0) && first.out.contains("6061 sessions"), "{first:#?}");
+    // The broker looks every second, and nothing tells that it has looked and let all be.
+    std::thread::sleep(Duration::from_secs(4));
+    let second = run();
+    assert!(second.code == Some(0) && second.out.contains("6061 sessions"), "{second:#?}");
 }
 
 #[test]

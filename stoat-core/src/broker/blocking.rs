@@ -95,7 +95,21 @@ impl BlockingClient {
     /// # Errors
     /// As the broker says.
     pub fn create_topic(&mut self, name: &str, partitions: i32) -> Result<(), BrokerError> {
-        let topic = NewTopic { name: name.into(), partitions, replication: -1, config: Vec::new() };
+        self.create_topic_with(name, partitions, &[])
+    }
+
+    /// Creates a topic with these settings, such as `retention.ms`; one that exists is kept as it is.
+    ///
+    /// # Errors
+    /// As the broker says.
+    pub fn create_topic_with(
+        &mut self,
+        name: &str,
+        partitions: i32,
+        settings: &[(&str, &str)],
+    ) -> Result<(), BrokerError> {
+        let config = settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let topic = NewTopic { name: name.into(), partitions, replication: -1, config };
         self.call(Command::CreateTopics { topics: vec![topic] }).map(|_| ())
     }
 

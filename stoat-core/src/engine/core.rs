@@ -214,8 +214,18 @@ impl Engine {
                         Err(e)
                     }
                     Err(End::Recover { reason, fenced, counts }) => {
-                        run.tear_down(&mut self.io);
+                        let stopped = run.tear_down(&mut self.io);
                         self.known = Some(run.known().clone());
+                        if !stopped {
+                            self.phase = Phase::Stopped;
+                            return Err(Error::new(
+                                ErrorKind::Handler,
+                                format!(
+                                    "a handler does not return, so the engine cannot be restarted in place and the process stops; \
+                                     nothing uncommitted was kept. What came before: {reason}"
+                                ),
+                            ));
+                        }
                         self.recover(&reason, fenced, counts, now)?;
                         Ok(Some(now))
                     }

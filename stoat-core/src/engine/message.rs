@@ -165,6 +165,6 @@ pub trait LaneNet: Send {
     /// Has `waker` woken (once) when there is room again or something happened.
     fn notify(&self, waker: Waker);
 
-    /// Stops all lanes and drops them. Returns when no lane runs any more.
-    fn stop(&mut self);
+    /// Stops all lanes and drops them. Waits for what runs, within a bound (I-8); `false`: a lane still runs.
+    fn stop(&mut self) -> bool;
 }

@@ -29,6 +29,11 @@ const COMMIT_ALPHA: f64 = 0.15;
 const INTERVAL_FACTOR: f64 = 1.5;
 /// A follower of the epoch topic needs little.
 const FOLLOW_FETCH: usize = 64 << 10;
+/// New records are asked for at most so often: input that trickles in is taken in fewer, larger pieces. Nothing is seen
+/// before the next commit anyway, so this is a small part of the interval.
+const ASK_MAX: u64 = 5;
+/// That part.
+const ASK_PART: u64 = 10;
 /// How often a commit of unknown outcome is tried again before it is recovered.
 const COMMIT_TRIES: u32 = 5;
 
@@ -135,6 +140,8 @@ pub struct Run {
     flushed: bool,
     stats: RunStats,
     demand: Vec<(u32, usize)>,
+    /// No new records are asked for before.
+    ask_at: u64,
     net_events: Vec<NetEvent>,
 }
 
@@ -208,6 +215,7 @@ impl Run {
             flushed: false,
             stats,
             demand: Vec::new(),
+            ask_at: cx.now,
             net_events: Vec::new(),
         }
     }
@@ -232,13 +240,14 @@ impl Run {
         self.stopping = true;
     }
 
-    /// Stops all lanes and closes the inputs; nothing of this generation happens afterwards.
-    pub fn tear_down(&mut self, io: &mut Io) {
-        self.net.stop();
+    /// Stops all lanes and closes the inputs; nothing of this generation happens afterwards. `false`: a lane still runs.
+    pub fn tear_down(&mut self, io: &mut Io) -> bool {
+        let stopped = self.net.stop();
         for input in &self.known.plan.inputs {
             io.submit(Command::Close { partition: input.partition.clone() });
         }
         io.submit(Command::Close { partition: TopicPartition::new(self.known.epochs.clone(), 0) });
+        stopped
     }
 
     /// Takes what happened, does what can be done; `Ok(deadline)`: nothing more before that time or the next event.
@@ -439,11 +448,7 @@ impl Run {
     /// Sends what is to be sent; whether there is more to do at once.
     fn sequence(&mut self, cx: &mut RunCx<'_>) -> bool {
         let mut busy = false;
-        self.demand.clear();
-        self.ingest.demand(&mut self.demand);
-        for (i, bytes) in self.demand.drain(..) {
-            cx.io.fetch(self.known.plan.inputs[i as usize].partition.clone(), bytes);
-        }
+        self.ask(cx);
         if !self.draining() {
             self.ticks(cx);
             self.marks(cx);
@@ -482,6 +487,21 @@ impl Run {
             && self.net.uncommitted() == 0
             && self.ingest.watermarks() == *self.ingest.marked();
         busy
+    }
+
+    /// Asks for records where there is room for them.
+    fn ask(&mut self, cx: &mut RunCx<'_>) {
+        if cx.now < self.ask_at {
+            return;
+        }
+        self.demand.clear();
+        self.ingest.demand(&mut self.demand);
+        if !self.demand.is_empty() {
+            self.ask_at = cx.now + (self.interval(cx.config) / ASK_PART).min(ASK_MAX);
+        }
+        for (i, bytes) in self.demand.drain(..) {
+            cx.io.fetch(self.known.plan.inputs[i as usize].partition.clone(), bytes);
+        }
     }
 
     fn interval(&self, config: &Config) -> u64 {
@@ -730,6 +750,7 @@ impl Run {
         self.last_commit = cx.now;
         self.stats.epoch = p.epoch.0;
         self.stats.commits += 1;
+        tracing::debug!(epoch = p.epoch.0, records = self.stats.records, "committed");
         self.ingest.forget(p.number);
         if p.last {
             self.flushed = true;
@@ -760,6 +781,9 @@ impl Run {
             at = at.min(p.since + ms(c.commit_timeout));
         } else if self.ingest.records() > 0 || self.ingest.moved() || self.net.uncommitted() > 0 {
             at = at.min(self.last_barrier + self.interval(c));
+        }
+        if self.ingest.has_demand() {
+            at = at.min(self.ask_at);
         }
         if self.ticks {
             at = at.min(self.last_tick + ms(c.wall_interval));

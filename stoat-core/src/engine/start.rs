@@ -557,7 +557,9 @@ impl Start {
                 name: name.as_str().into(),
                 partitions: cx.config.topic_partitions as i32,
                 replication: replication(cx.config),
-                config: Vec::new(),
+                // Retention goes by the records' own time: with a broker's default of a week, old events would be deleted
+                // before they are read.
+                config: settings(&[("retention.ms", "-1")]),
             };
             self.go(Step::CreateTopics(missing.iter().map(new).collect()), cx.now);
             return Ok(());

@@ -62,6 +62,7 @@ impl KafkaBroker {
     /// [`ErrorKind::Internal`] when a thread cannot be started.
     pub fn new(config: KafkaConfig) -> Result<Self> {
         config.check()?;
+        ffi::keep_large_blocks_apart();
         let link = Arc::new(Link::default());
         let admin_client = ffi::Client::new(ffi::Kind::Consumer, &config.admin(), link.stop_flag())
             .map_err(|e| Error::new(ErrorKind::Config, format!("the Kafka client refuses its configuration: {e}")))?;

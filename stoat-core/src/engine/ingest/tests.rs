@@ -49,7 +49,9 @@ impl LaneNet for FakeNet {
     }
     fn poll(&mut self, _: &mut Vec<NetEvent>) {}
     fn notify(&self, _: Waker) {}
-    fn stop(&mut self) {}
+    fn stop(&mut self) -> bool {
+        true
+    }
 }
 
 fn ingest(partitions: u32, idleness: u64) -> Ingest {

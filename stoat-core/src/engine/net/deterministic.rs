@@ -251,8 +251,9 @@ impl LaneNet for DeterministicNet {
         }
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self) -> bool {
         self.lanes.workers.clear();
         self.lanes.first.fill(0);
+        true
     }
 }

@@ -178,8 +178,8 @@ impl LaneNet for RecordingNet {
         self.net.notify(waker);
     }
 
-    fn stop(&mut self) {
-        self.net.stop();
+    fn stop(&mut self) -> bool {
+        self.net.stop()
     }
 }
 
