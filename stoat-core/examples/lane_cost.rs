@@ -215,6 +215,7 @@ fn measure(name: &str, g: &Graph, lanes: u32, records: usize) -> Result<()> {
         sink_topics: Arc::new([]),
         sink_partitions: Arc::new([]),
         watermarks: &vec![Timestamp::MIN; g.subs as usize],
+        punctuated: &vec![Timestamp::MIN; g.subs as usize],
         wall: Timestamp(0),
         cache_budget: 1 << 20,
         settings: NetSettings::default(),

@@ -327,7 +327,7 @@ fn open_stores(config: &Config, state: &std::path::Path, id: &str) -> Result<Box
     #[cfg(feature = "rocksdb")]
     {
         let mut rocks = crate::store::rocks::RocksConfig::new(state.join("stores"), id);
-        rocks.memory = config.memory_budget.as_u64() as usize / 4;
+        rocks.memory = config.shares().rocksdb;
         Ok(Box::new(crate::store::rocks::RocksStoreSet::open(&rocks)?))
     }
     #[cfg(not(feature = "rocksdb"))]
@@ -348,7 +348,7 @@ fn connect(access: &Access, config: &Config, name: &str) -> Result<Box<dyn Broke
             kafka.transaction_timeout = config.transaction_timeout;
             // A start that has little time must not spend it on one question.
             kafka.patience = kafka.patience.min(config.connect_timeout.max(Duration::from_secs(1)));
-            kafka.memory = config.memory_budget.as_u64() as usize / 2;
+            kafka.memory = config.shares().client;
             kafka.client = config.kafka_client.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
             Ok(Box::new(crate::broker::kafka::KafkaBroker::new(kafka)?))
         }

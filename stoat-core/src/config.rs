@@ -255,6 +255,21 @@ config! {
     "stoat.kafka.connect-timeout" connect_timeout: Duration = Duration::from_mins(1);
 }
 
+/// The parts of the memory budget, in bytes. They add up to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// The Kafka client's queues, of fetched and of produced records.
+    pub client: usize,
+    /// Fetched records that wait for their turn.
+    pub fetched: usize,
+    /// Written and not committed: at half of it the epoch ends early, at all of it no record is dispatched.
+    pub uncommitted: usize,
+    /// Decoded values that are committed.
+    pub cache: usize,
+    /// RocksDB's block cache and memtables together.
+    pub rocksdb: usize,
+}
+
 impl Config {
     /// Sets one key.
     ///
@@ -381,6 +396,18 @@ impl Config {
         Ok(id)
     }
 
+    /// How the memory budget is divided (I-7).
+    pub fn shares(&self) -> Shares {
+        let budget = self.memory_budget.as_u64() as usize;
+        Shares {
+            client: budget / 4,
+            fetched: budget / 8,
+            uncommitted: budget / 4,
+            cache: budget / 8,
+            rocksdb: budget / 4,
+        }
+    }
+
     /// All keys and values, secrets masked.
     pub fn masked(&self) -> Vec<(String, String)> {
         self.shown().into_iter().map(|(k, v)| (k.clone(), mask(&k, &v))).collect()
@@ -479,6 +506,13 @@ mod tests {
         c.env(vars.map(|(k, v)| (k.to_owned(), v.to_owned()))).unwrap();
         assert_eq!(c.commit_interval_min, Duration::from_millis(20));
         assert_eq!(c.kafka_client["sasl.password"], "hunter2");
+    }
+
+    #[test]
+    fn i07_the_shares_add_up_to_the_budget() {
+        let c = Config::default();
+        let s = c.shares();
+        assert_eq!((s.client + s.fetched + s.uncommitted + s.cache + s.rocksdb) as u64, c.memory_budget.as_u64());
     }
 
     #[test]

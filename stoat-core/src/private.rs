@@ -258,25 +258,28 @@ impl NothingForwarded for std::convert::Infallible {}
     label = "the key is written as its one field",
     note = "use a codec that takes this type, such as `Json` for a type with `Serialize` and `Deserialize`"
 )]
-pub trait Codes<T>: Encode<T> + Decode<T> {
+pub trait Codes<T> {
     /// Writes the field.
     ///
     /// # Errors
     /// As [`Encode::encode`].
-    fn encode_field(field: &T, out: &mut Vec<u8>) -> std::result::Result<(), CodecError> {
-        Self::encode(field, out)
-    }
+    fn encode_field(field: &T, out: &mut Vec<u8>) -> std::result::Result<(), CodecError>;
 
     /// Reads the field.
     ///
     /// # Errors
     /// As [`Decode::decode`].
-    fn decode_field(bytes: &[u8]) -> std::result::Result<T, CodecError> {
-        Self::decode(bytes)
-    }
+    fn decode_field(bytes: &[u8]) -> std::result::Result<T, CodecError>;
 }
 #[diagnostic::do_not_recommend]
-impl<T, C: Encode<T> + Decode<T>> Codes<T> for C {}
+impl<T, C: Encode<T> + Decode<T>> Codes<T> for C {
+    fn encode_field(field: &T, out: &mut Vec<u8>) -> std::result::Result<(), CodecError> {
+        C::encode(field, out)
+    }
+    fn decode_field(bytes: &[u8]) -> std::result::Result<T, CodecError> {
+        C::decode(bytes)
+    }
+}
 
 /// Asks a type for constants of a trait that it may not implement: what is missing is reported elsewhere, once.
 pub struct Probe<T>(std::marker::PhantomData<T>);

@@ -85,8 +85,8 @@ impl Default for WatermarkStrategy {
     fn default() -> Self {
         Self {
             out_of_orderness: Duration::from_secs(10),
-            idleness: Duration::from_secs(300),
-            future_bound: Duration::from_secs(3600),
+            idleness: Duration::from_mins(5),
+            future_bound: Duration::from_hours(1),
         }
     }
 }

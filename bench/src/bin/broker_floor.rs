@@ -5,6 +5,7 @@
 //!
 //! Prints CPU time of this process per record (the broker is another process), records a second, and the ratio of the
 //! medians.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::error::Error;
 use std::sync::Arc;

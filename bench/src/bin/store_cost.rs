@@ -2,6 +2,7 @@
 //!
 //! `store_cost [ROWS [MEMORY_MIB]]`, default 1,000,000 rows and 16 MiB. Keys of 16 bytes, values of 100 bytes that do not
 //! compress. Times are wall | CPU of the whole process, RocksDB's background threads included.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::error::Error;
 use std::fs;

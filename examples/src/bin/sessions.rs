@@ -16,7 +16,7 @@ use stoat_core::prelude::*;
 use stoat_examples::{InputRecord, Story, say};
 
 /// The gap that ends a session.
-const IDLE: Duration = Duration::from_secs(30 * 60);
+const IDLE: Duration = Duration::from_mins(30);
 
 #[derive(Key, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[key(codec = Utf8)]

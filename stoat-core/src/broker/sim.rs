@@ -31,6 +31,17 @@ pub struct Faults {
     pub aborted: u32,
     /// An initialisation fails for a passing reason.
     pub init_failed: u32,
+    /// A poll brings nothing yet: what has happened is heard of later.
+    pub slow: u32,
+}
+
+/// A transaction as it was applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// What was written, in order.
+    pub records: Vec<(TopicPartition, LogRecord)>,
+    /// The group's offsets that came with it.
+    pub offsets: Vec<(TopicPartition, NextOffset)>,
 }
 
 /// One record, or a marker, as it stands in a log.
@@ -46,6 +57,18 @@ pub struct LogRecord {
     pub headers: Headers,
     /// Whether this offset is a transaction's marker.
     pub marker: bool,
+}
+
+impl LogRecord {
+    fn of(r: &OutRecord<'_>) -> Self {
+        Self {
+            key: r.key.map(<[u8]>::to_vec),
+            value: r.value.map(<[u8]>::to_vec),
+            timestamp: r.timestamp,
+            headers: r.headers.clone(),
+            marker: false,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -71,6 +94,10 @@ struct State {
     groups: BTreeMap<String, BTreeMap<TopicPartition, NextOffset>>,
     late: Vec<Late>,
     late_applied: u32,
+    /// Requests to commit whose first try was lost on the way: they arrive once the next transaction is open.
+    strays: Vec<(String, u32)>,
+    applied: Vec<Applied>,
+    members: Vec<String>,
 }
 
 /// The brokers and their logs; clones are handles.
@@ -142,6 +169,51 @@ impl SimCluster {
         };
     }
 
+    /// All transactions that were applied, in order.
+    pub fn applied(&self) -> Vec<Applied> {
+        self.lock().applied.clone()
+    }
+
+    /// Gives the groups these live members.
+    pub fn set_members(&self, members: &[&str]) {
+        self.lock().members = members.iter().map(|&m| m.to_owned()).collect();
+    }
+
+    /// Compacts a topic: of each key the newest record stays, with `tombstones` deletes go as well. Offsets stay.
+    pub fn compact(&self, topic: &str, tombstones: bool) {
+        let mut state = self.lock();
+        let Some(topic) = state.topics.get_mut(topic) else {
+            return;
+        };
+        for log in &mut topic.logs {
+            let mut newest = BTreeMap::new();
+            for (i, r) in log.iter().enumerate().filter(|(_, r)| !r.marker) {
+                newest.insert(r.key.clone(), i);
+            }
+            for (i, r) in log.iter_mut().enumerate().filter(|(_, r)| !r.marker) {
+                if newest[&r.key] != i || (tombstones && r.value.is_none()) {
+                    // A hole is read as a marker is: it has an offset and nothing else.
+                    r.marker = true;
+                }
+            }
+        }
+    }
+
+    /// Loses the last `n` entries of a partition, as an unclean election of a leader does.
+    pub fn lose_end(&self, topic: &str, partition: i32, n: usize) {
+        if let Some(t) = self.lock().topics.get_mut(topic) {
+            let log = &mut t.logs[partition as usize];
+            log.truncate(log.len().saturating_sub(n));
+        }
+    }
+
+    /// Adds partitions to a topic.
+    pub fn add_partitions(&self, topic: &str, partitions: i32) {
+        if let Some(t) = self.lock().topics.get_mut(topic) {
+            t.logs.resize(partitions as usize, Vec::new());
+        }
+    }
+
     /// How many lost requests were applied after all, later.
     pub fn late_applied(&self) -> u32 {
         self.lock().late_applied
@@ -191,13 +263,7 @@ impl State {
     }
 
     fn put(&mut self, r: &OutRecord<'_>, ends: &mut BTreeMap<TopicPartition, NextOffset>) {
-        let record = LogRecord {
-            key: r.key.map(<[u8]>::to_vec),
-            value: r.value.map(<[u8]>::to_vec),
-            timestamp: r.timestamp,
-            headers: r.headers.clone(),
-            marker: false,
-        };
+        let record = LogRecord::of(r);
         if let Some(t) = self.topics.get_mut(&**r.topic) {
             let log = &mut t.logs[r.partition as usize];
             log.push(record);
@@ -212,9 +278,14 @@ impl State {
 
     fn apply(&mut self, group: &str, t: &Transaction) -> Vec<(TopicPartition, NextOffset)> {
         let mut ends = BTreeMap::new();
+        let mut applied = Applied { offsets: t.offsets.clone(), ..Applied::default() };
         for (b, i) in t.places() {
-            self.put(&t.batches[b as usize].get(i as usize), &mut ends);
+            let r = t.batches[b as usize].get(i as usize);
+            self.put(&r, &mut ends);
+            let at = TopicPartition::new(r.topic.clone(), r.partition);
+            applied.records.push((at, LogRecord::of(&r)));
         }
+        self.applied.push(applied);
         for tp in ends.keys() {
             let marker = LogRecord {
                 key: None,
@@ -272,6 +343,22 @@ impl SimClient {
         if let Some(e) = self.fenced(&state) {
             return Err(e);
         }
+        let me = (self.tid.clone(), self.epoch.unwrap_or_default());
+        if let Some(i) = state.strays.iter().position(|s| *s == me) {
+            // It finds this transaction open and commits what has been sent so far: a torn epoch.
+            state.strays.remove(i);
+            let places: Vec<_> = t.places().collect();
+            let half = places.len() / 2;
+            let mut torn = Transaction::default();
+            for (b, i) in &places[..half] {
+                let r = t.batches[*b as usize].get(*i as usize);
+                let mut one = ProduceBatch::new(Arc::new([r.topic.clone()]));
+                one.push(0, r.partition, r.timestamp, r.key, r.value, r.headers.clone());
+                torn.batches.push(one);
+            }
+            state.apply(&self.group, &torn);
+            return Err(Self::error(BrokerErrorKind::Abort, "the transaction has ended already"));
+        }
         let (f, roll) = (state.faults, state.draw(1_000));
         let mut limit = f.aborted;
         if roll < limit {
@@ -317,7 +404,10 @@ impl SimClient {
         }
         match self.unknown.take() {
             Some((_, Some(ends))) => Ok(Reply::Committed(Committed { ends, retried: true })),
-            Some((t, None)) => Ok(Reply::Committed(Committed { ends: state.apply(&self.group, &t), retried: true })),
+            Some((t, None)) => {
+                state.strays.push((self.tid.clone(), self.epoch.unwrap_or_default()));
+                Ok(Reply::Committed(Committed { ends: state.apply(&self.group, &t), retried: true }))
+            }
             None => Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit")),
         }
     }
@@ -356,7 +446,7 @@ impl SimClient {
                 let state = cluster.lock();
                 let offsets = state.groups.get(&self.group);
                 let offsets = partitions.iter().map(|tp| offsets.and_then(|g| g.get(tp)).copied()).collect();
-                Ok(Reply::Group(GroupInfo { members: Vec::new(), offsets }))
+                Ok(Reply::Group(GroupInfo { members: state.members.clone(), offsets }))
             }
             Command::InitProducer => {
                 let mut state = cluster.lock();
@@ -408,9 +498,13 @@ impl Broker for SimClient {
     }
 
     fn poll(&mut self, out: &mut Vec<Event>) {
-        out.extend(self.events.drain(..));
         let cluster = self.cluster.clone();
         let mut state = cluster.lock();
+        let slow = state.faults.slow;
+        if slow > 0 && state.draw(1_000) < slow {
+            return;
+        }
+        out.extend(self.events.drain(..));
         let mut gone = Vec::new();
         for (tp, (position, asked, told)) in &mut self.open {
             if !*asked {

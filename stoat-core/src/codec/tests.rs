@@ -1,6 +1,6 @@
 use super::*;
 
-fn round<T: PartialEq + std::fmt::Debug, C: Encode<T> + Decode<T>>(value: T, bytes: &[u8]) {
+fn round<T: PartialEq + fmt::Debug, C: Encode<T> + Decode<T>>(value: T, bytes: &[u8]) {
     let mut out = Vec::new();
     C::encode(&value, &mut out).unwrap();
     assert_eq!(out, bytes);

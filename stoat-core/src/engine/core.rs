@@ -214,8 +214,18 @@ impl Engine {
                         Err(e)
                     }
                     Err(End::Recover { reason, fenced, counts }) => {
-                        run.tear_down(&mut self.io);
+                        let stopped = run.tear_down(&mut self.io);
                         self.known = Some(run.known().clone());
+                        if !stopped {
+                            self.phase = Phase::Stopped;
+                            return Err(Error::new(
+                                ErrorKind::Handler,
+                                format!(
+                                    "a handler does not return, so the engine cannot be restarted in place and the process stops; \
+                                     nothing uncommitted was kept. What came before: {reason}"
+                                ),
+                            ));
+                        }
                         self.recover(&reason, fenced, counts, now)?;
                         Ok(Some(now))
                     }
@@ -235,6 +245,12 @@ impl Engine {
         );
         let watermarks: Vec<Watermark> =
             plan.subs.iter().map(|s| known.record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN)).collect();
+        let punctuated: Vec<Watermark> = plan
+            .subs
+            .iter()
+            .zip(&watermarks)
+            .map(|(s, w)| known.record.punctuated.get(&s.name).copied().unwrap_or(*w))
+            .collect();
         let counts = plan.lane_counts();
         let build = NetBuild {
             graph: &self.graph,
@@ -243,8 +259,9 @@ impl Engine {
             sink_topics: plan.sink_topics.clone(),
             sink_partitions: plan.sink_partitions.clone().into(),
             watermarks: &watermarks,
+            punctuated: &punctuated,
             wall: known.record.wall,
-            cache_budget: self.config.memory_budget.as_u64() as usize / 4,
+            cache_budget: self.config.shares().cache,
             settings: NetSettings::default(),
         };
         let net = (self.net)(&build)?;
@@ -304,6 +321,7 @@ impl Engine {
         tracing::warn!("restarting in place, from the last committed epoch: {reason}");
         self.generation = Generation(self.generation.0 + 1);
         self.status.restarts += 1;
+        self.status.run.settled = false;
         self.status.state = State::Starting;
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let known = self.known.as_ref().expect("a running engine knows its plan");

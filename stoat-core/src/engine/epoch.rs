@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::epoch_record::{EPOCH_KEY, EpochRecord, PLAN_KEY, PlanRecord, encode};
 use crate::hash::partition_for;
@@ -48,6 +49,8 @@ pub struct ChangelogTarget {
     pub topic_id: String,
     /// Its partition count.
     pub partitions: i32,
+    /// How long its tombstones stay; `None`: as long as all else.
+    pub delete_retention: Option<Duration>,
 }
 
 /// Changelog records of all stores, by [`StoreId`].
@@ -120,7 +123,12 @@ mod tests {
 
     #[test]
     fn i12_a_changelog_record_goes_to_the_partition_of_its_lane_key() {
-        let targets = [ChangelogTarget { topic: "app-t-changelog".into(), topic_id: String::new(), partitions: 5 }];
+        let targets = [ChangelogTarget {
+            topic: "app-t-changelog".into(),
+            topic_id: String::new(),
+            partitions: 5,
+            delete_retention: None,
+        }];
         let mut key = b"abc".to_vec();
         key.extend_from_slice(&7_u64.to_be_bytes());
         let row = Row { key, lane_key: 3, value: Some(Vec::new()), timestamp: Timestamp(1) };
@@ -130,7 +138,12 @@ mod tests {
 
     #[test]
     fn a_store_without_rows_gets_a_stamp_only_when_stamps_are_renewed() {
-        let target = |t: &str| ChangelogTarget { topic: t.into(), topic_id: "id".to_owned(), partitions: 1 };
+        let target = |t: &str| ChangelogTarget {
+            topic: t.into(),
+            topic_id: "id".to_owned(),
+            partitions: 1,
+            delete_retention: None,
+        };
         let targets = [target("a"), target("b")];
         let row = Row { key: b"k".to_vec(), lane_key: 1, value: None, timestamp: Timestamp(1) };
         let ends = [(TopicPartition::new("a", 0), 5), (TopicPartition::new("other", 0), 9)];

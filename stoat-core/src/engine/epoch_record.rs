@@ -35,6 +35,9 @@ pub struct EpochRecord {
     pub inputs: BTreeMap<String, BTreeMap<i32, InputCut>>,
     /// The watermark that each sub-topology has reached, by the sub-topology's name.
     pub watermarks: BTreeMap<String, Watermark>,
+    /// Up to which watermark event-time punctuators have been called, where a limit cut the last mark.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub punctuated: BTreeMap<String, Watermark>,
     /// The last wall-clock tick.
     pub wall: Timestamp,
     /// The next offset of each changelog partition as of the epoch before, by topic.

@@ -52,6 +52,8 @@ pub(crate) struct LaneParts {
     pub(crate) sink_topics: Arc<[Arc<str>]>,
     pub(crate) sink_partitions: Arc<[i32]>,
     pub(crate) now: Now,
+    /// Up to which watermark event-time punctuators have been called.
+    pub(crate) punctuated: Watermark,
     /// Whether a store of the sub-topology takes timers for other keys.
     pub(crate) foreign: bool,
     /// See [`NetSettings::timers_per_mark`](super::net::NetSettings).
@@ -113,7 +115,7 @@ impl Lane {
             sink_partitions: parts.sink_partitions,
             key: CurrentKey::default(),
             now: parts.now,
-            punctuated: parts.now.watermark,
+            punctuated: parts.punctuated,
             foreign: parts.foreign,
             waiting: None,
             timers_per_mark: parts.timers_per_mark.max(1),
@@ -402,6 +404,7 @@ impl Lane {
             outputs: std::mem::replace(&mut self.outputs, outputs(&self.sink_topics)),
             stores,
             watermark: self.now.watermark,
+            punctuated: self.punctuated,
         })));
         Ok(())
     }

@@ -91,6 +91,8 @@ pub struct Frozen {
     pub stores: Vec<(StoreId, Vec<Row>)>,
     /// The watermark that the lane has reached (its last mark).
     pub watermark: Watermark,
+    /// Up to which watermark event-time punctuators have been called; behind `watermark` where a limit cut the last mark.
+    pub punctuated: Watermark,
 }
 
 /// What the lanes tell the control side.
@@ -163,6 +165,6 @@ pub trait LaneNet: Send {
     /// Has `waker` woken (once) when there is room again or something happened.
     fn notify(&self, waker: Waker);
 
-    /// Stops all lanes and drops them. Returns when no lane runs any more.
-    fn stop(&mut self);
+    /// Stops all lanes and drops them. Waits for what runs, within a bound (I-8); `false`: a lane still runs.
+    fn stop(&mut self) -> bool;
 }

@@ -29,6 +29,11 @@ const COMMIT_ALPHA: f64 = 0.15;
 const INTERVAL_FACTOR: f64 = 1.5;
 /// A follower of the epoch topic needs little.
 const FOLLOW_FETCH: usize = 64 << 10;
+/// New records are asked for at most so often: input that trickles in is taken in fewer, larger pieces. Nothing is seen
+/// before the next commit anyway, so this is a small part of the interval.
+const ASK_MAX: u64 = 5;
+/// That part.
+const ASK_PART: u64 = 10;
 /// How often a commit of unknown outcome is tried again before it is recovered.
 const COMMIT_TRIES: u32 = 5;
 
@@ -53,8 +58,15 @@ pub enum End {
 /// How far the epoch behind the barrier is.
 enum Stage {
     Freezing,
-    Committing { op: OpId, tries: u32 },
-    Applying { job: u64 },
+    Committing {
+        op: OpId,
+        tries: u32,
+    },
+    /// Committed; the lanes finish what they were given, so that all see the stores change at one ingest number.
+    Draining,
+    Applying {
+        job: u64,
+    },
 }
 
 struct Pending {
@@ -68,7 +80,11 @@ struct Pending {
     rows: Vec<(StoreId, Vec<Row>)>,
     record: EpochRecord,
     committed: Option<Committed>,
+    /// Bytes of outputs: the lanes have handed them over and count them no longer.
+    bytes: usize,
     keep_alive: bool,
+    /// Whether the stores are made durable with it.
+    flush: bool,
     /// The final barrier of a graceful stop.
     last: bool,
 }
@@ -113,6 +129,8 @@ pub struct Run {
     marking: Option<Marking>,
     /// A mark must be sent before the next record: what was due in the cut, or what a limit left.
     due: bool,
+    /// The lanes have not told their pending timers yet: the first mark fires nothing, so that the next has its limits.
+    asking: bool,
     nth: BTreeMap<LaneId, Position>,
     exchange: BTreeMap<(SubTopologyId, Epoch), (usize, Vec<ForeignTimer>)>,
     committed_offsets: BTreeMap<TopicPartition, NextOffset>,
@@ -122,6 +140,8 @@ pub struct Run {
     flushed: bool,
     stats: RunStats,
     demand: Vec<(u32, usize)>,
+    /// No new records are asked for before.
+    ask_at: u64,
     net_events: Vec<NetEvent>,
 }
 
@@ -163,8 +183,7 @@ impl Run {
         cx.io.submit(Command::Open { partition: epochs.clone(), offset: known.claimed_at });
         cx.io.fetch(epochs, FOLLOW_FETCH);
         let due = marked.iter().any(|w| *w > Timestamp::MIN);
-        let budget = cx.config.memory_budget.as_u64() as usize;
-        let limits = Limits { max_wait: cx.config.max_wait, fetch_budget: budget / 4 };
+        let limits = Limits { max_wait: cx.config.max_wait, fetch_budget: cx.config.shares().fetched };
         let cut = Cut { inputs: cuts, marked, wall: record.wall };
         let ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
         let committed_offsets =
@@ -188,6 +207,7 @@ impl Run {
             commit_mean: 10.0,
             marking: None,
             due,
+            asking: due,
             nth: BTreeMap::new(),
             exchange: BTreeMap::new(),
             committed_offsets,
@@ -195,6 +215,7 @@ impl Run {
             flushed: false,
             stats,
             demand: Vec::new(),
+            ask_at: cx.now,
             net_events: Vec::new(),
         }
     }
@@ -219,13 +240,14 @@ impl Run {
         self.stopping = true;
     }
 
-    /// Stops all lanes and closes the inputs; nothing of this generation happens afterwards.
-    pub fn tear_down(&mut self, io: &mut Io) {
-        self.net.stop();
+    /// Stops all lanes and closes the inputs; nothing of this generation happens afterwards. `false`: a lane still runs.
+    pub fn tear_down(&mut self, io: &mut Io) -> bool {
+        let stopped = self.net.stop();
         for input in &self.known.plan.inputs {
             io.submit(Command::Close { partition: input.partition.clone() });
         }
         io.submit(Command::Close { partition: TopicPartition::new(self.known.epochs.clone(), 0) });
+        stopped
     }
 
     /// Takes what happened, does what can be done; `Ok(deadline)`: nothing more before that time or the next event.
@@ -239,6 +261,9 @@ impl Run {
             self.net_event(cx, event)?;
         }
         self.net_events = net_events;
+        if self.draining() && self.net.lowest() == u64::MAX {
+            self.apply(cx);
+        }
         self.watch(cx)?;
         let busy = self.sequence(cx);
         if self.stopping && self.pending.is_none() && self.flushed {
@@ -390,7 +415,7 @@ impl Run {
         // A commit is bounded by the broker's client, which gives it the transaction's time-out.
         let limit = match p.stage {
             Stage::Committing { .. } => limit + cx.config.transaction_timeout.as_millis() as u64,
-            Stage::Freezing | Stage::Applying { .. } => limit,
+            Stage::Freezing | Stage::Draining | Stage::Applying { .. } => limit,
         };
         if cx.now.saturating_sub(p.since) < limit {
             return Ok(());
@@ -407,6 +432,7 @@ impl Run {
                 format!("lanes {} have not reached the barrier", missing.join(", "))
             }
             Stage::Committing { .. } => "the transaction is not committed".to_owned(),
+            Stage::Draining => "the lanes have not finished what they were given".to_owned(),
             Stage::Applying { .. } => "the stores are not written".to_owned(),
         };
         let after = humantime::format_duration(Duration::from_millis(limit)).to_string();
@@ -422,17 +448,17 @@ impl Run {
     /// Sends what is to be sent; whether there is more to do at once.
     fn sequence(&mut self, cx: &mut RunCx<'_>) -> bool {
         let mut busy = false;
-        self.demand.clear();
-        self.ingest.demand(&mut self.demand);
-        for (i, bytes) in self.demand.drain(..) {
-            cx.io.fetch(self.known.plan.inputs[i as usize].partition.clone(), bytes);
+        self.ask(cx);
+        if !self.draining() {
+            self.ticks(cx);
+            self.marks(cx);
         }
-        self.ticks(cx);
-        self.marks(cx);
-        let budget = cx.config.memory_budget.as_u64() as usize;
-        let (soft, hard) = (budget / 8, budget / 4);
+        // Something must always go through, however small the budget.
+        let hard = cx.config.shares().uncommitted.max(1);
+        let soft = hard / 2;
         let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
-        if !self.stopping && !held && self.net.uncommitted() < hard {
+        let uncommitted = self.net.uncommitted() + self.pending.as_ref().map_or(0, |p| p.bytes);
+        if !self.stopping && !held && !self.draining() && uncommitted < hard {
             let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA);
             self.stats.records += done.records as u64;
             busy = done.records > 0 && !done.stalled;
@@ -446,10 +472,10 @@ impl Run {
             if self.stopping && !held {
                 // The last epoch, even an empty one: it renews and flushes every store.
                 if !self.flushed {
-                    self.barrier(cx, true);
+                    self.barrier(cx, true, true);
                 }
             } else if (!idle && now_due) || keep_alive {
-                self.barrier(cx, keep_alive);
+                self.barrier(cx, keep_alive, false);
             }
         }
         self.stats.settled = self.ingest.at_end()
@@ -461,6 +487,21 @@ impl Run {
             && self.net.uncommitted() == 0
             && self.ingest.watermarks() == *self.ingest.marked();
         busy
+    }
+
+    /// Asks for records where there is room for them.
+    fn ask(&mut self, cx: &mut RunCx<'_>) {
+        if cx.now < self.ask_at {
+            return;
+        }
+        self.demand.clear();
+        self.ingest.demand(&mut self.demand);
+        if !self.demand.is_empty() {
+            self.ask_at = cx.now + (self.interval(cx.config) / ASK_PART).min(ASK_MAX);
+        }
+        for (i, bytes) in self.demand.drain(..) {
+            cx.io.fetch(self.known.plan.inputs[i as usize].partition.clone(), bytes);
+        }
     }
 
     fn interval(&self, config: &Config) -> u64 {
@@ -489,8 +530,14 @@ impl Run {
             return;
         }
         if self.due {
-            self.due = false;
-            let limits = self.limits(&self.ingest.watermarks());
+            let asking = std::mem::take(&mut self.asking);
+            self.due = asking;
+            let limits = if asking {
+                let nothing = Position { time: Timestamp::MIN, key: Vec::new() };
+                vec![Some(nothing); self.lanes_of.len()]
+            } else {
+                self.limits(&self.ingest.watermarks())
+            };
             let mark = self.ingest.repeat(limits);
             self.send_mark(mark, true);
             return;
@@ -526,7 +573,8 @@ impl Run {
         limits
     }
 
-    fn barrier(&mut self, cx: &RunCx<'_>, keep_alive: bool) {
+    /// `last`: the final barrier of a graceful stop.
+    fn barrier(&mut self, cx: &RunCx<'_>, keep_alive: bool, last: bool) {
         let epoch = self.epoch;
         self.epoch = Epoch(epoch.0 + 1);
         let (cuts, wall) = (self.ingest.cuts(), self.ingest.wall());
@@ -543,8 +591,10 @@ impl Run {
             rows: Vec::new(),
             record: EpochRecord::default(),
             committed: None,
+            bytes: 0,
             keep_alive,
-            last: self.stopping,
+            flush: false,
+            last,
         });
     }
 
@@ -567,12 +617,17 @@ impl Run {
         }
         let mut outputs: Vec<Outputs> = Vec::with_capacity(frozen.len());
         for f in frozen {
-            let Frozen { lane, outputs: o, stores, watermark, .. } = f;
-            let at = record.watermarks.entry(plan.subs[lane.sub.0 as usize].name.clone()).or_insert(watermark);
+            let Frozen { lane, outputs: o, stores, watermark, punctuated, .. } = f;
+            let sub = &plan.subs[lane.sub.0 as usize].name;
+            let at = record.watermarks.entry(sub.clone()).or_insert(watermark);
             *at = (*at).min(watermark);
+            if punctuated < watermark {
+                record.punctuated.insert(sub.clone(), punctuated);
+            }
             outputs.push(o);
             p.rows.extend(stores);
         }
+        p.bytes = outputs.iter().map(Outputs::weight).sum();
         let order = merge(&outputs);
         let batches: Vec<ProduceBatch> = outputs.into_iter().map(|o| o.batch).collect();
         let offsets = plan.inputs.iter().zip(&p.cuts).filter_map(|(i, c)| {
@@ -650,15 +705,37 @@ impl Run {
                 ends.insert(tp.partition, *end);
             }
         }
+        p.flush = flush;
+        p.committed = Some(c);
+        p.since = cx.now;
+        p.stage = Stage::Draining;
+        if self.known.plan.peeks {
+            self.ingest.hand_over(&mut *self.net);
+        } else {
+            self.apply(cx);
+        }
+    }
+
+    /// Whether a committed epoch waits for the lanes to come to rest before it is applied.
+    fn draining(&self) -> bool {
+        matches!(&self.pending, Some(Pending { stage: Stage::Draining | Stage::Applying { .. }, .. }))
+            && self.known.plan.peeks
+    }
+
+    /// Writes the committed epoch to the stores.
+    fn apply(&mut self, cx: &mut RunCx<'_>) {
+        let Some(p) = &mut self.pending else { return };
+        if !matches!(p.stage, Stage::Draining) {
+            return;
+        }
         let rows = std::mem::take(&mut p.rows);
+        let ends = p.committed.as_ref().map_or(&[][..], |c| &c.ends);
         let batches: Vec<(Arc<dyn ByteStore>, Batch)> =
-            store_batches(&self.known.targets, rows, &c.ends, p.epoch, cx.wall, flush)
+            store_batches(&self.known.targets, rows, ends, p.epoch, cx.wall, p.flush)
                 .into_iter()
                 .map(|(s, b)| (Arc::clone(&cx.stores[s.0 as usize]), b))
                 .collect();
-        let generation = self.generation;
-        p.committed = Some(c);
-        p.since = cx.now;
+        let (generation, flush) = (self.generation, p.flush);
         let job = cx.io.write(|id| WriteJob { id, generation, batches, flush });
         p.stage = Stage::Applying { job };
     }
@@ -696,10 +773,17 @@ impl Run {
         let c = cx.config;
         let ms = |d: Duration| d.as_millis() as u64;
         let mut at = self.last_commit + ms(c.keep_alive);
+        if self.draining() {
+            // Nobody tells when the lanes come to rest.
+            at = at.min(cx.now + 1);
+        }
         if let Some(p) = &self.pending {
             at = at.min(p.since + ms(c.commit_timeout));
         } else if self.ingest.records() > 0 || self.ingest.moved() || self.net.uncommitted() > 0 {
             at = at.min(self.last_barrier + self.interval(c));
+        }
+        if self.ingest.has_demand() {
+            at = at.min(self.ask_at);
         }
         if self.ticks {
             at = at.min(self.last_tick + ms(c.wall_interval));

@@ -2,7 +2,7 @@
 //! one command, and what its answer means.
 //!
 //! ```text
-//! first start:  Topics ─ Group ─ Internals ─ Init ─ ReadEpochs ─ InputBounds ─ GroupOffsets ─ ChangelogBounds
+//! first start:  Topics ─ Group ─ Internals ─ Init ─ ReadEpochs ─ Found ─ InputBounds ─ GroupOffsets ─ ChangelogBounds
 //!               ─ (decide) ─ CreateChangelogs ─ Changelogs ─ Claim ─ RestoreBounds ─ Restore ─ Ready
 //! recovery:     [ReadEpochs, when fenced] ─ Init ─ ReadEpochs ─ RestoreBounds ─ Restore ─ Ready
 //! ```
@@ -22,6 +22,7 @@ use crate::config::{Config, Reset, StartOffsets};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Generation, NextOffset, StoreId, TopicPartition};
 use crate::plan::{Plan, epoch_topic};
+use crate::record::{Headers, ProduceBatch};
 use crate::store::restore::{
     ChangelogFacts, FoundChangelog, Placement, RecordedChangelog, Replay, RestoreDecision, decide,
 };
@@ -39,6 +40,8 @@ const RESTORE_WIDTH: usize = 8;
 const RESTORE_FETCH: usize = 1 << 20;
 /// Records of the epoch topic that are looked at first, from its end.
 const EPOCHS_FROM_END: i64 = 256;
+/// The key of a probe in the epoch topic.
+const PROBE_KEY: &[u8] = b"probe";
 /// Claims after a fence, before the start gives up.
 const CLAIM_TRIES: u32 = 5;
 
@@ -104,13 +107,16 @@ enum Step {
         end: NextOffset,
         start: NextOffset,
     },
+    /// Looks at the changelogs once more: who was fenced may have made them since.
+    Found,
     InputBounds,
     GroupOffsets,
     ChangelogBounds,
     CreateChangelogs(Vec<NewTopic>),
     Changelogs,
-    /// Writes nothing new: only finds out whether we were fenced before a difference is believed (I-3).
-    Probe(String),
+    /// Finds out whether we were fenced before what speaks against a start is believed (I-3): who was fenced has looked at
+    /// what another was changing, and begins again.
+    Probe,
     Claim,
     RestoreBounds,
     Restore,
@@ -145,6 +151,8 @@ pub struct Start {
     targets: Vec<ChangelogTarget>,
     restore: Option<Restore>,
     report: RestoreReport,
+    /// What speaks against a start.
+    refusal: Option<Error>,
 }
 
 struct Restore {
@@ -222,6 +230,7 @@ impl Start {
             targets: Vec::new(),
             restore: None,
             report: RestoreReport::default(),
+            refusal: None,
         }
     }
 
@@ -309,7 +318,7 @@ impl Start {
             // `Init` has ended that transaction.
             Step::Group => Command::Group { partitions: Vec::new() },
             Step::GroupOffsets => Command::Group { partitions: input_partitions(self) },
-            Step::Internals | Step::Changelogs => Command::Describe {
+            Step::Internals | Step::Found | Step::Changelogs => Command::Describe {
                 topics: std::iter::once(epochs).chain(self.plan().changelogs.iter().map(|c| c.topic.clone())).collect(),
             },
             Step::CreateEpochs => Command::CreateTopics {
@@ -335,9 +344,11 @@ impl Start {
                 }
                 Command::Bounds { partitions }
             }
-            Step::Probe(_) => {
-                let (record, plan) = (self.record.clone().unwrap_or_default(), self.plan_record.clone());
-                let batch = epoch_batch(&epochs, &record, plan.as_ref(), cx.wall);
+            Step::Probe => {
+                // Under a key of its own, which nobody reads: record and plan stay as they are.
+                let mut batch = ProduceBatch::new(Arc::new([epochs]));
+                let incarnation = self.incarnation.as_bytes();
+                batch.push(0, 0, cx.wall, Some(PROBE_KEY), Some(incarnation), Headers::default());
                 Command::Transact(Box::new(Transaction { batches: vec![batch], ..Transaction::default() }))
             }
             Step::Claim => self.claim(cx, &epochs),
@@ -351,7 +362,7 @@ impl Start {
     fn failed(&mut self, cx: &mut StartCx<'_>, e: &BrokerError) -> Result<()> {
         let elapsed = Duration::from_millis(cx.now.saturating_sub(self.since));
         match (e.kind, &self.step) {
-            (BrokerErrorKind::Unknown, Step::Claim | Step::Probe(_)) => {
+            (BrokerErrorKind::Unknown, Step::Claim | Step::Probe) => {
                 // Initialise before looking: the record then says whether the claim was applied (I-10).
                 tracing::warn!("the outcome of the claim is unknown ({e}); looking again");
                 self.go(Step::Init, cx.now);
@@ -384,7 +395,7 @@ impl Start {
                     ));
                 }
                 tracing::warn!(?step, "{e}; trying again");
-                if matches!(step, Step::Claim | Step::Probe(_)) || e.kind == BrokerErrorKind::Fatal {
+                if matches!(step, Step::Claim | Step::Probe) || e.kind == BrokerErrorKind::Fatal {
                     self.go(Step::Init, cx.now);
                 }
                 self.retry_at = Some(cx.now + 250);
@@ -443,6 +454,11 @@ impl Start {
                 self.go(if missing { Step::CreateEpochs } else { Step::Init }, now);
                 Ok(())
             }
+            (Step::Found, Reply::Topics(found)) => {
+                self.internals = found;
+                self.go(Step::InputBounds, now);
+                Ok(())
+            }
             (Step::CreateEpochs, Reply::Done) => {
                 self.go(Step::Internals, now);
                 Ok(())
@@ -481,7 +497,8 @@ impl Start {
             }
             (Step::ChangelogBounds, Reply::Bounds(b)) => {
                 self.take_bounds(&b);
-                self.decide(cx)
+                self.decide(cx);
+                Ok(())
             }
             (Step::CreateChangelogs(topics), Reply::Done) => {
                 tracing::info!("created {}", names(&topics));
@@ -495,7 +512,7 @@ impl Start {
                 self.go(if mine { Step::RestoreBounds } else { Step::Claim }, now);
                 Ok(())
             }
-            (Step::Probe(text), Reply::Committed(_)) => Err(Error::new(ErrorKind::State, text)),
+            (Step::Probe, Reply::Committed(_)) => Err(self.refusal.take().expect("a probe is made of a refusal only")),
             (Step::Claim, Reply::Committed(c)) => {
                 let epochs = epoch_topic(cx.config.application_id()?);
                 self.claimed_at = c.ends.iter().find(|(tp, _)| tp.topic == epochs).map_or(0, |(_, o)| *o);
@@ -632,17 +649,24 @@ impl Start {
             Owner::Seen(first) if *first != owner => return Err(taken_over(owner.as_deref())),
             Owner::Seen(_) => {}
         }
-        self.go(Step::InputBounds, cx.now);
+        self.go(Step::Found, cx.now);
         Ok(())
     }
 
     // --- the decision where to begin -----------------------------------------------------------------------------------
 
-    fn decide(&mut self, cx: &mut StartCx<'_>) -> Result<()> {
-        self.refuse_lost_changelogs()?;
-        let mut record = match self.record.take() {
-            Some(r) => self.decide_by_record(cx, r)?,
-            None => self.decide_first(cx)?,
+    fn decide(&mut self, cx: &StartCx<'_>) {
+        let decided = self.refuse_lost_changelogs().and_then(|()| match self.record.take() {
+            Some(r) => self.decide_by_record(cx, r),
+            None => self.decide_first(cx),
+        });
+        let mut record = match decided {
+            Ok(record) => record,
+            Err(e) => {
+                self.refusal = Some(e);
+                self.go(Step::Probe, cx.now);
+                return;
+            }
         };
         if let Some(text) = self.differing_copy(cx, &record) {
             match cx.config.start_offsets {
@@ -657,9 +681,9 @@ impl Start {
                     }
                 }
                 None => {
-                    self.record = Some(record);
-                    self.go(Step::Probe(text), cx.now);
-                    return Ok(());
+                    self.refusal = Some(Error::new(ErrorKind::State, text));
+                    self.go(Step::Probe, cx.now);
+                    return;
                 }
             }
         }
@@ -683,7 +707,6 @@ impl Start {
             })
             .collect();
         self.go(if missing.is_empty() { Step::Changelogs } else { Step::CreateChangelogs(missing) }, cx.now);
-        Ok(())
     }
 
     fn refuse_lost_changelogs(&self) -> Result<()> {
@@ -854,6 +877,7 @@ impl Start {
                 topic: c.topic.clone(),
                 topic_id: found.id.clone(),
                 partitions: found.partitions,
+                delete_retention: FoundChangelog::new(found, BTreeMap::new()).delete_retention,
             });
         }
         for (name, topic) in &self.topics {
@@ -908,7 +932,7 @@ impl Start {
                 None => FoundChangelog {
                     topic_id: target.topic_id.clone(),
                     bounds: bounds.clone(),
-                    delete_retention: Some(DELETE_RETENTION),
+                    delete_retention: target.delete_retention,
                 },
             };
             let recorded =

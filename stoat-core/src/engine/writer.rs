@@ -22,7 +22,7 @@ pub struct WriteJob {
 }
 
 impl WriteJob {
-    fn run(&self) -> Result<()> {
+    pub(super) fn run(&self) -> Result<()> {
         for (store, batch) in &self.batches {
             store.apply(self.generation, batch)?;
         }

@@ -29,6 +29,8 @@ pub struct Plan {
     pub sink_topics: Arc<[Arc<str>]>,
     /// The sinks' partition counts.
     pub sink_partitions: Vec<i32>,
+    /// Whether a handler may read other keys than its own: all lanes must then see stores change at one ingest number.
+    pub peeks: bool,
 }
 
 /// One input partition.
@@ -139,6 +141,7 @@ impl Plan {
             changelogs,
             sink_topics: graph.sinks.iter().map(|s| Arc::from(s.topic.as_str())).collect(),
             sink_partitions,
+            peeks: graph.stores.iter().any(|s| s.peeks),
         })
     }
 

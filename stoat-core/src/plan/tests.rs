@@ -28,7 +28,7 @@ fn source(node: u32, topic: &str) -> SourceDecl {
     }
 }
 
-/// lines (sub 0) → hand-over → count (sub 1) → sink; other (sub 2) → for_each.
+/// `lines` (sub 0) → hand-over → `counts` (sub 1) → sink; `other` (sub 2) → an end in user code.
 fn graph() -> Graph {
     let mut g = Graph {
         name: "t".to_owned(),
@@ -54,6 +54,7 @@ fn graph() -> Graph {
             sub: SubTopologyId(1),
             key_codec: "k".to_owned(),
             foreign: false,
+            peeks: false,
         }],
         subs: 3,
     };

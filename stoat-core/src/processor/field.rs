@@ -24,6 +24,8 @@ pub struct FieldDecl {
     pub clock: TimeDomain,
     /// Whether timers of other keys are written.
     pub foreign: bool,
+    /// Whether other keys than the current one are read.
+    pub peeks: bool,
     /// The identity of the field's own key codec; `None`: the lane's.
     pub key_codec: fn() -> Option<String>,
 }
@@ -49,6 +51,7 @@ impl FieldDecl {
             kind: F::KIND,
             clock: options.clock,
             foreign: F::FOREIGN,
+            peeks: F::PEEKS,
             key_codec: F::key_codec,
         }
     }
@@ -118,6 +121,8 @@ pub trait StateField: Field + Sized + 'static {
     const KIND: StoreKind;
     /// Whether it writes timers of other keys.
     const FOREIGN: bool = false;
+    /// Whether it reads other keys than the current one.
+    const PEEKS: bool = false;
 
     /// The identity of its own key codec; `None`: it uses the lane's bytes.
     fn key_codec() -> Option<String>;

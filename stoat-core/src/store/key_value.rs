@@ -271,6 +271,7 @@ where
     KC: Encode<K> + Decode<K>,
 {
     const KIND: StoreKind = StoreKind::KeyValue;
+    const PEEKS: bool = true;
 
     fn key_codec() -> Option<String> {
         Some(codec_id::<KC>())

@@ -292,8 +292,23 @@ impl Draft {
     /// Adds a store of a node. Its name is empty where it is the node's.
     pub(crate) fn add_store(&mut self, owner: NodeId, name: &str, kind: StoreKind, key_codec: String, foreign: bool) {
         let id = StoreId(self.stores.len() as u32);
-        self.stores.push(StoreDecl { name: name.to_owned(), kind, owner, sub: SubTopologyId(0), key_codec, foreign });
+        self.stores.push(StoreDecl {
+            name: name.to_owned(),
+            kind,
+            owner,
+            sub: SubTopologyId(0),
+            key_codec,
+            foreign,
+            peeks: false,
+        });
         self.nodes[owner.0 as usize].stores.push(id);
+    }
+
+    /// Notes that the store added last is read for other keys than the current one.
+    pub(crate) fn peeks(&mut self) {
+        if let Some(s) = self.stores.last_mut() {
+            s.peeks = true;
+        }
     }
 
     /// Gives a node a stable name. `replace`: also where it has one.

@@ -149,6 +149,8 @@ pub struct StoreDecl {
     pub key_codec: String,
     /// Whether timers of other keys are written (`#[timer(foreign)]`).
     pub foreign: bool,
+    /// Whether other keys are read (`KeyValueStore`).
+    pub peeks: bool,
 }
 
 /// What a factory knows about the lane that it builds for.

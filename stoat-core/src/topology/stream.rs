@@ -388,7 +388,11 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
         let (draft, node) = self.node(NodeKind::Processor, |_| Name::Type(Q::NAME), 1, ends, factory);
         for decl in Q::FIELDS {
             let codec = (decl.key_codec)().unwrap_or_else(L::codec);
-            draft.borrow_mut().add_store(node, decl.name, decl.kind, codec, decl.foreign);
+            let mut draft = draft.borrow_mut();
+            draft.add_store(node, decl.name, decl.kind, codec, decl.foreign);
+            if decl.peeks {
+                draft.peeks();
+            }
         }
         Stream::at(draft, Outlet { node, branch: 0 })
     }

@@ -11,6 +11,7 @@
 //!
 //! Known limits of librdkafka: a record whose timestamp is 0 (1970-01-01T00:00:00.000Z) is written with timestamp 1,
 //! because librdkafka takes 0 for "now".
+#![expect(clippy::disallowed_methods, reason = "a broker's client is an edge: it bounds its waits by the clock")]
 
 mod admin;
 mod config;
@@ -61,6 +62,7 @@ impl KafkaBroker {
     /// [`ErrorKind::Internal`] when a thread cannot be started.
     pub fn new(config: KafkaConfig) -> Result<Self> {
         config.check()?;
+        ffi::keep_large_blocks_apart();
         let link = Arc::new(Link::default());
         let admin_client = ffi::Client::new(ffi::Kind::Consumer, &config.admin(), link.stop_flag())
             .map_err(|e| Error::new(ErrorKind::Config, format!("the Kafka client refuses its configuration: {e}")))?;

@@ -655,11 +655,15 @@ impl Session {
                 headers: record.headers,
                 ordinal,
             };
+            let mut seen = None;
             loop {
-                let seen = self.reports.lock().reports;
                 match self.topics[slot].1.produce(&mut self.args, &outgoing) {
                     Ok(()) => break,
-                    Err(f) if f.code == Code::QUEUE_FULL => self.wait(seen, deadline, link)?,
+                    Err(f) if f.code == Code::QUEUE_FULL => match seen.take() {
+                        // Counted before one more attempt, so that no report between the two is missed.
+                        None => seen = Some(self.reports.lock().reports),
+                        Some(seen) => self.wait(seen, deadline, link)?,
+                    },
                     Err(f) if matches!(kind(f.code), Kind::Refused(_)) => return Err(Trouble::Refused(ordinal, f)),
                     Err(f) => return Err(Trouble::Call("a record cannot be written", f)),
                 }

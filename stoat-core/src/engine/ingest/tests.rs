@@ -49,7 +49,9 @@ impl LaneNet for FakeNet {
     }
     fn poll(&mut self, _: &mut Vec<NetEvent>) {}
     fn notify(&self, _: Waker) {}
-    fn stop(&mut self) {}
+    fn stop(&mut self) -> bool {
+        true
+    }
 }
 
 fn ingest(partitions: u32, idleness: u64) -> Ingest {
@@ -60,6 +62,7 @@ fn ingest(partitions: u32, idleness: u64) -> Ingest {
         changelogs: Vec::new(),
         sink_topics: Arc::new([]),
         sink_partitions: Vec::new(),
+        peeks: false,
     };
     let spec = |i| InputSpec {
         sub: SubTopologyId(0),
@@ -69,7 +72,7 @@ fn ingest(partitions: u32, idleness: u64) -> Ingest {
         watermark: WatermarkStrategy {
             out_of_orderness: Duration::from_millis(2),
             idleness: Duration::from_millis(idleness),
-            future_bound: Duration::from_millis(1000),
+            future_bound: Duration::from_secs(1),
         },
         name: format!("in-{i}"),
     };

@@ -29,6 +29,8 @@ pub struct DeterministicNet {
     held: Vec<usize>,
     turn: usize,
     pub(super) events: Vec<NetEvent>,
+    /// Steps of one poll, at most; 0: to rest.
+    per_poll: usize,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -45,8 +47,16 @@ impl DeterministicNet {
             random: seed,
             turn: 0,
             events: Vec::new(),
+            per_poll: 0,
             waker: RefCell::new(None),
         }
+    }
+
+    /// Makes [`LaneNet::poll`] run at most so many steps, so that lanes lag behind ingest and the commit.
+    #[must_use]
+    pub fn lazy(mut self, per_poll: usize) -> Self {
+        self.per_poll = per_poll;
+        self
     }
 
     /// Runs until no lane can do anything more. What is then still queued waits for ingest (to publish how far it is)
@@ -220,7 +230,16 @@ impl LaneNet for DeterministicNet {
     }
 
     fn poll(&mut self, out: &mut Vec<NetEvent>) {
-        self.run_to_rest();
+        if self.per_poll == 0 {
+            self.run_to_rest();
+        } else {
+            let steps = self.draw() as usize % (self.per_poll + 1);
+            for _ in 0..steps {
+                if !self.step() {
+                    break;
+                }
+            }
+        }
         out.append(&mut self.events);
     }
 
@@ -232,8 +251,9 @@ impl LaneNet for DeterministicNet {
         }
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self) -> bool {
         self.lanes.workers.clear();
         self.lanes.first.fill(0);
+        true
     }
 }

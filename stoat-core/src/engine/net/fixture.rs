@@ -325,6 +325,7 @@ pub(super) fn graph(shape: &Shape) -> Graph {
                     sub: SubTopologyId(d.sub),
                     key_codec: String::new(),
                     foreign: what == "timer" && kind == Kind::Foreign,
+                    peeks: false,
                 });
             }
         }

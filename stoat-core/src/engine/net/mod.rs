@@ -3,6 +3,8 @@
 mod deterministic;
 #[cfg(test)]
 mod fixture;
+#[cfg(any(test, feature = "testing"))]
+pub mod recording;
 #[cfg(test)]
 mod tests;
 mod tokio;
@@ -40,6 +42,8 @@ pub struct NetBuild<'a> {
     pub sink_partitions: Arc<[i32]>,
     /// The watermark that each sub-topology had reached at the last committed cut.
     pub watermarks: &'a [Watermark],
+    /// Up to which watermark each sub-topology's event-time punctuators had been called there.
+    pub punctuated: &'a [Watermark],
     /// The wall clock of the last tick before the start.
     pub wall: Timestamp,
     /// Bytes that all lanes together may keep in caches of clean entries.
@@ -98,7 +102,11 @@ pub struct Lanes {
 pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
     let graph = build.graph;
     let subs = graph.subs as usize;
-    if build.lane_counts.len() != subs || build.watermarks.len() != subs || build.lane_counts.contains(&0) {
+    if build.lane_counts.len() != subs
+        || build.watermarks.len() != subs
+        || build.punctuated.len() != subs
+        || build.lane_counts.contains(&0)
+    {
         return Err(defect(format!(
             "{subs} sub-topologies, but lane counts {:?} and watermarks {:?}",
             build.lane_counts, build.watermarks
@@ -139,6 +147,7 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
                 sink_topics: build.sink_topics.clone(),
                 sink_partitions: build.sink_partitions.clone(),
                 now: Now { watermark: build.watermarks[sub], wall: build.wall },
+                punctuated: build.punctuated[sub],
                 foreign: graph.stores.iter().any(|s| s.foreign && s.sub.0 as usize == sub),
                 timers_per_mark: build.settings.timers_per_mark,
                 cache_budget: build.cache_budget / all as usize,

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use ::tokio::runtime::{Builder, Handle, Runtime};
 use ::tokio::sync::Notify;
@@ -18,6 +19,8 @@ use crate::operator::ForeignTimer;
 
 /// Steps of one lane after which the others on its thread get their turn.
 const STEPS_PER_TURN: u32 = 8;
+/// How long a stop waits for handlers that run.
+const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// One task per lane on a runtime with several threads.
 pub struct TokioNet {
@@ -26,6 +29,8 @@ pub struct TokioNet {
     fed: Vec<(usize, SubTopologyId)>,
     first: Vec<usize>,
     ticks: bool,
+    /// How long a stop waits for lanes that run.
+    pub(super) stop_wait: Duration,
     /// Where the net has a runtime of its own.
     runtime: Option<Runtime>,
 }
@@ -122,7 +127,7 @@ impl TokioNet {
             let task = Task { worker, at, events: Vec::new(), running: Running { shared: shared.clone(), lane } };
             runtime.spawn(task.run());
         }
-        Self { shared, fed, first: lanes.first, ticks: lanes.ticks, runtime: None }
+        Self { shared, fed, first: lanes.first, ticks: lanes.ticks, stop_wait: STOP_WAIT, runtime: None }
     }
 
     fn flat(&self, lane: LaneId) -> usize {
@@ -400,19 +405,20 @@ impl LaneNet for TokioNet {
         }
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self) -> bool {
         self.shared.stop.store(true, Ordering::SeqCst);
         for lane in &self.shared.lanes {
             lane.rouse();
         }
-        let mut running = lock(&self.shared.running);
-        while *running > 0 {
-            running = self.shared.stopped.wait(running).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(running);
+        let running = lock(&self.shared.running);
+        let waited = self.shared.stopped.wait_timeout_while(running, self.stop_wait, |running| *running > 0);
+        let stopped = *waited.unwrap_or_else(PoisonError::into_inner).0 == 0;
+        // What did not end in time is not waited for again.
+        self.stop_wait = Duration::ZERO;
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+        stopped
     }
 }
 

@@ -1,15 +1,16 @@
 //! Real topologies, as users write them, on one lane and on many.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use super::tests::{Event, Ingest, Random, Setup, compare};
-use super::{DeterministicNet, TokioNet};
+use super::{DeterministicNet, TokioNet, places};
 use crate::__private as p;
-use crate::engine::message::Mark;
-use crate::id::Epoch;
+use crate::engine::message::{LaneBatch, LaneItem, LaneNet, LaneSource, Mark};
+use crate::id::{Epoch, LaneId, LaneIdx, SubTopologyId};
 use crate::prelude::*;
+use crate::record::RecordBatch;
 use crate::store::ByteStore;
 use crate::store::memory::MemoryStore;
 use crate::time::TimeDomain;
@@ -190,4 +191,35 @@ fn i06_i15_sessions_closed_by_timers_are_the_same_on_every_number_of_lanes() {
     let values: usize = closed.iter().map(|c| c.2.split(|b| *b == b',').count()).sum();
     assert!(closed.len() > 20 && open.len() > 20, "{} closed, {} open", closed.len(), open.len());
     assert_eq!(values, 600, "each record is in one session");
+}
+
+/// Whether the handler has begun, and whether it may go on.
+static GATE: (Mutex<(bool, bool)>, Condvar) = (Mutex::new((false, false)), Condvar::new());
+
+fn hangs(t: &mut Topology) {
+    t.source::<In>().for_each(|_key, _value| {
+        let mut gate = GATE.0.lock().unwrap();
+        gate.0 = true;
+        GATE.1.notify_all();
+        drop(GATE.1.wait_while(gate, |gate| !gate.1).unwrap());
+    });
+}
+
+#[test]
+fn i08_a_handler_that_does_not_return_does_not_hang_the_stop() {
+    let g = graph(hangs);
+    let setup = Setup::new(&g, 1, 2);
+    let mut net = TokioNet::start(setup.build(&g, &[]), 1).unwrap();
+    net.stop_wait = Duration::from_millis(50);
+    let mut records = RecordBatch::default();
+    records.push(0, Timestamp(1), Some(b"k"), Some(b"v"), Headers::default());
+    let source = LaneSource { batch: Arc::new(records), partition: 0, entry: places(&g)[0] };
+    let item = LaneItem { number: 1, source: 0, index: 0, hash: 0, key: None };
+    let lane = LaneId { sub: SubTopologyId(0), lane: LaneIdx(0) };
+    net.send(lane, LaneBatch { sources: vec![source], items: vec![item], keys: Vec::new() });
+    net.publish(2);
+    drop(GATE.1.wait_while(GATE.0.lock().unwrap(), |gate| !gate.0).unwrap());
+    assert!(!net.stop(), "the handler still runs");
+    GATE.0.lock().unwrap().1 = true;
+    GATE.1.notify_all();
 }

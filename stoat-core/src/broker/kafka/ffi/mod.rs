@@ -507,6 +507,29 @@ impl Drop for Client {
     }
 }
 
+/// Has glibc's allocator give each large block a mapping of its own, and return it to the system when it is freed.
+///
+/// By itself it learns from large blocks that are freed to take the next ones from its heaps. An epoch's output is such
+/// a block, grown by one thread and freed by another: heaps then hold half as much again as is in use, and growing copies
+/// instead of moving pages. Who has set the threshold in the environment keeps it.
+pub(super) fn keep_large_blocks_apart() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        const M_MMAP_THRESHOLD: c_int = -3;
+        const LARGE: c_int = 256 << 10;
+        unsafe extern "C" {
+            fn mallopt(parameter: c_int, value: c_int) -> c_int;
+        }
+        ONCE.call_once(|| {
+            if std::env::var_os("MALLOC_MMAP_THRESHOLD_").is_none() {
+                // SAFETY: takes and returns integers, and may be called at any time from any thread.
+                unsafe { mallopt(M_MMAP_THRESHOLD, LARGE) };
+            }
+        });
+    }
+}
+
 /// # Safety
 /// `p` points to `n` values that live as long as the result is used, or `n` is 0.
 unsafe fn slice<'a, T>(p: *const T, n: usize) -> &'a [T] {

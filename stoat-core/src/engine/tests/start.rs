@@ -1,0 +1,99 @@
+//! Where a start begins, and what it refuses.
+
+use super::counts::counts;
+use super::*;
+use crate::id::TopicPartition;
+
+#[test]
+fn n1_offsets_that_a_group_lost_are_written_again_and_foreign_ones_stop_the_start() {
+    let graph = graph_of(counts);
+    let mut world = World::new(5);
+    for n in 0..30 {
+        world.cluster.append("in", n % 3, b"k", b"x", START + i64::from(n));
+    }
+    world.run(&graph, 2);
+    let tp = TopicPartition::new("in", 1);
+    world.cluster.set_committed("app", &tp, None);
+    world.run(&graph, 2);
+    assert_eq!(world.cluster.committed("app", &tp), Some(10), "written again from the epoch record");
+    assert_eq!(world.records("counts").len(), 30, "nothing twice");
+    world.cluster.set_committed("app", &tp, Some(3));
+    let mut third = world.engine(&graph, 2);
+    let error = world.run_to_error(&mut third).to_string();
+    assert!(error.contains("in-1: epoch record 10, group 3") && error.contains("stoat.start.offsets"), "{error}");
+    world.cluster.delete("app-stoat-epochs");
+    world.cluster.set_committed("app", &tp, Some(10));
+    let mut fourth = world.engine(&graph, 2);
+    let error = world.run_to_error(&mut fourth).to_string();
+    assert!(error.contains("app-counted-changelog") && error.contains("stoat.start.take-over"), "{error}");
+}
+
+#[test]
+fn n1_foreign_offsets_are_followed_or_overruled_on_request() {
+    let graph = graph_of(counts);
+    for (choice, outputs) in [("record", 30), ("group", 37)] {
+        let mut world = World::new(5);
+        for n in 0..30 {
+            world.cluster.append("in", n % 3, b"k", b"x", START + i64::from(n));
+        }
+        world.run(&graph, 2);
+        world.cluster.set_committed("app", &TopicPartition::new("in", 1), Some(3));
+        world.set("stoat.start.offsets", choice);
+        world.run(&graph, 2);
+        assert_eq!(world.records("counts").len(), outputs, "{choice}");
+    }
+}
+
+#[test]
+fn n18_a_missing_or_deleted_topic_is_named_with_its_nearest() {
+    let graph = graph_of(counts);
+    let mut world = World::new(9);
+    world.cluster.delete("in");
+    world.cluster.create("inn", 1);
+    let mut e = world.engine(&graph, 2);
+    let error = world.run_to_error(&mut e).to_string();
+    assert!(error.contains("topic `in` does not exist: did you mean"), "{error}");
+    let mut world = World::new(9);
+    let mut e = world.engine(&graph, 2);
+    for _ in 0..200 {
+        world.turn(&mut e).unwrap();
+    }
+    assert_eq!(e.status().state, State::Running);
+    world.cluster.delete("in");
+    let error = world.run_to_error(&mut e).to_string();
+    assert!(error.contains("`in` was deleted while"), "{error}");
+}
+
+#[test]
+fn n9_latest_applies_once_and_a_new_partition_starts_at_its_beginning() {
+    let graph = graph_of(counts);
+    let mut world = World::new(3);
+    world.set("stoat.start.reset", "latest");
+    for n in 0..5 {
+        world.cluster.append("in", 0, b"k", b"old", START + n);
+    }
+    world.run(&graph, 2);
+    for n in 5..10 {
+        world.cluster.append("in", 0, b"k", b"new", START + n);
+    }
+    world.cluster.add_partitions("in", PARTITIONS + 2);
+    world.cluster.append("in", PARTITIONS + 1, b"k", b"new", START + 10);
+    world.run(&graph, 2);
+    let keys: Vec<String> = world.records("counts").iter().map(|r| string(r.key.as_ref())).collect();
+    assert_eq!(keys, vec!["new"; 6]);
+    assert_eq!(world.cluster.partitions("app-counted-changelog"), PARTITIONS, "a changelog keeps its count");
+}
+
+#[test]
+fn a_source_topic_that_was_made_anew_is_refused() {
+    let graph = graph_of(counts);
+    let mut world = World::new(4);
+    world.cluster.append("in", 0, b"k", b"x", START);
+    world.run(&graph, 2);
+    world.cluster.delete("in");
+    world.cluster.create("in", PARTITIONS);
+    world.cluster.append("in", 0, b"k", b"x", START);
+    let mut e = world.engine(&graph, 2);
+    let error = world.run_to_error(&mut e).to_string();
+    assert!(error.contains("deleted and made anew"), "{error}");
+}
