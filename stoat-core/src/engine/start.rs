@@ -314,7 +314,10 @@ impl Start {
                 Command::CreateTopics { topics: topics.clone() }
             }
             Step::Names(_) => Command::ListTopics,
-            Step::Group | Step::GroupOffsets => Command::Group { partitions: input_partitions(self) },
+            // Only who is in it: offsets that a killed predecessor left in an open transaction cannot be read before
+            // `Init` has ended that transaction.
+            Step::Group => Command::Group { partitions: Vec::new() },
+            Step::GroupOffsets => Command::Group { partitions: input_partitions(self) },
             Step::Internals | Step::Found | Step::Changelogs => Command::Describe {
                 topics: std::iter::once(epochs).chain(self.plan().changelogs.iter().map(|c| c.topic.clone())).collect(),
             },
