@@ -333,6 +333,8 @@ fn connect(access: &Access, config: &Config, name: &str) -> Result<Box<dyn Broke
             let mut kafka = crate::broker::kafka::KafkaConfig::new(bootstrap, name, name);
             kafka.transaction_timeout = config.transaction_timeout;
             kafka.memory = config.memory_budget.as_u64() as usize / 2;
+            // Nothing is seen before the next commit: a small part of the interval may be spent on taking in more at once.
+            kafka.gather = config.commit_interval.unwrap_or(config.commit_interval_min) / 10;
             kafka.client = config.kafka_client.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
             Ok(Box::new(crate::broker::kafka::KafkaBroker::new(kafka)?))
         }
