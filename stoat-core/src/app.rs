@@ -349,6 +349,8 @@ fn connect(access: &Access, config: &Config, name: &str) -> Result<Box<dyn Broke
             // A start that has little time must not spend it on one question.
             kafka.patience = kafka.patience.min(config.connect_timeout.max(Duration::from_secs(1)));
             kafka.memory = config.shares().client;
+            // Nothing is seen before the next commit: a small part of the interval may be spent on taking in more at once.
+            kafka.gather = config.commit_interval.unwrap_or(config.commit_interval_min) / 10;
             kafka.client = config.kafka_client.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
             Ok(Box::new(crate::broker::kafka::KafkaBroker::new(kafka)?))
         }

@@ -33,7 +33,7 @@ const FOLLOW_FETCH: usize = 64 << 10;
 /// before the next commit anyway, so this is a small part of the interval.
 const ASK_MAX: u64 = 5;
 /// That part.
-const ASK_PART: u64 = 10;
+const ASK_PART: u64 = 50;
 /// How often a commit of unknown outcome is tried again before it is recovered.
 const COMMIT_TRIES: u32 = 5;
 

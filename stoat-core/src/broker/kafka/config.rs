@@ -24,12 +24,15 @@ pub struct KafkaConfig {
     pub patience: Duration,
     /// Bytes that this client may use for what it has read ahead and for what waits to be written.
     pub memory: usize,
+    /// How long the broker may gather records before it answers a fetch, when they trickle in. Each answer costs as much
+    /// as dozens of records. Below 5 ms it answers at once.
+    pub gather: Duration,
     /// Settings of librdkafka, such as `security.protocol`; they win over Stoat's own, save those that exactly-once rests on.
     pub client: Vec<(String, String)>,
 }
 
 impl KafkaConfig {
-    /// A configuration with the default time-out (60 s) and memory (32 MiB) and no client settings.
+    /// A configuration with the default time-out (60 s) and memory (32 MiB), without gathering and client settings.
     ///
     /// # Examples
     /// ```
@@ -45,6 +48,7 @@ impl KafkaConfig {
             transaction_timeout: Duration::from_mins(1),
             patience: PATIENCE,
             memory: 32 << 20,
+            gather: Duration::ZERO,
             client: Vec::new(),
         }
     }
@@ -61,6 +65,7 @@ impl fmt::Debug for KafkaConfig {
             .field("transaction_timeout", &self.transaction_timeout)
             .field("patience", &self.patience)
             .field("memory", &self.memory)
+            .field("gather", &self.gather)
             .field("client", &names)
             .finish()
     }
@@ -86,6 +91,9 @@ const FORCED: &[&str] = &[
 
 /// librdkafka's bookkeeping for one message, in bytes, measured by its structures; it does not count it by itself.
 const MESSAGE_OVERHEAD: usize = 512;
+
+/// The longest that a broker without new records takes to answer.
+const LONGEST_FETCH: Duration = Duration::from_millis(50);
 
 pub(super) type Settings = Vec<(String, String)>;
 
@@ -199,6 +207,8 @@ impl KafkaConfig {
         let fetch = (each / 8).clamp(16 << 10, 1 << 20);
         let queued = (each / 2).max(16 << 10);
         let answer = (self.share() / 2).max(fetch);
+        let gather = self.gather.min(LONGEST_FETCH).as_millis();
+        let (least, wait) = if gather < 5 { (1, LONGEST_FETCH.as_millis()) } else { (fetch.min(64 << 10), gather) };
         self.build(
             &[
                 ("queued.max.messages.kbytes", (queued / 1024).max(1).to_string()),
@@ -212,7 +222,8 @@ impl KafkaConfig {
                 ("fetch.queue.backoff.ms", "5".into()),
                 ("fetch.error.backoff.ms", "100".into()),
                 // A partition that is opened or drained waits for the request that is under way to its broker.
-                ("fetch.wait.max.ms", "50".into()),
+                ("fetch.wait.max.ms", wait.to_string()),
+                ("fetch.min.bytes", least.to_string()),
             ],
             &[
                 ("group.id", self.group_id.clone()),
