@@ -75,10 +75,6 @@ struct Input {
 }
 
 impl Input {
-    fn has_demand(&self, fetch_bytes: usize) -> bool {
-        !self.fetching && self.buffered * 2 <= fetch_bytes
-    }
-
     fn head(&self, horizon: Timestamp) -> Option<Timestamp> {
         let c = self.buffer.front()?;
         let t = c.batch.timestamp(c.at);
@@ -198,16 +194,11 @@ impl Ingest {
     /// Which partitions to ask for more, and for how many bytes. Asking is remembered until [`Ingest::fetched`].
     pub fn demand(&mut self, out: &mut Vec<(u32, usize)>) {
         for (i, input) in self.inputs.iter_mut().enumerate() {
-            if input.has_demand(self.fetch_bytes) {
+            if !input.fetching && input.buffered * 2 <= self.fetch_bytes {
                 input.fetching = true;
                 out.push((i as u32, self.fetch_bytes));
             }
         }
-    }
-
-    /// Whether [`Ingest::demand`] would ask.
-    pub fn has_demand(&self) -> bool {
-        self.inputs.iter().any(|i| i.has_demand(self.fetch_bytes))
     }
 
     /// Takes what the broker fetched.

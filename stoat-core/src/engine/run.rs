@@ -29,11 +29,6 @@ const COMMIT_ALPHA: f64 = 0.15;
 const INTERVAL_FACTOR: f64 = 1.5;
 /// A follower of the epoch topic needs little.
 const FOLLOW_FETCH: usize = 64 << 10;
-/// New records are asked for at most so often: input that trickles in is taken in fewer, larger pieces. Nothing is seen
-/// before the next commit anyway, so this is a small part of the interval.
-const ASK_MAX: u64 = 5;
-/// That part.
-const ASK_PART: u64 = 50;
 /// How often a commit of unknown outcome is tried again before it is recovered.
 const COMMIT_TRIES: u32 = 5;
 
@@ -140,8 +135,6 @@ pub struct Run {
     flushed: bool,
     stats: RunStats,
     demand: Vec<(u32, usize)>,
-    /// No new records are asked for before.
-    ask_at: u64,
     net_events: Vec<NetEvent>,
 }
 
@@ -215,7 +208,6 @@ impl Run {
             flushed: false,
             stats,
             demand: Vec::new(),
-            ask_at: cx.now,
             net_events: Vec::new(),
         }
     }
@@ -448,7 +440,11 @@ impl Run {
     /// Sends what is to be sent; whether there is more to do at once.
     fn sequence(&mut self, cx: &mut RunCx<'_>) -> bool {
         let mut busy = false;
-        self.ask(cx);
+        self.demand.clear();
+        self.ingest.demand(&mut self.demand);
+        for (i, bytes) in self.demand.drain(..) {
+            cx.io.fetch(self.known.plan.inputs[i as usize].partition.clone(), bytes);
+        }
         if !self.draining() {
             self.ticks(cx);
             self.marks(cx);
@@ -487,21 +483,6 @@ impl Run {
             && self.net.uncommitted() == 0
             && self.ingest.watermarks() == *self.ingest.marked();
         busy
-    }
-
-    /// Asks for records where there is room for them.
-    fn ask(&mut self, cx: &mut RunCx<'_>) {
-        if cx.now < self.ask_at {
-            return;
-        }
-        self.demand.clear();
-        self.ingest.demand(&mut self.demand);
-        if !self.demand.is_empty() {
-            self.ask_at = cx.now + (self.interval(cx.config) / ASK_PART).min(ASK_MAX);
-        }
-        for (i, bytes) in self.demand.drain(..) {
-            cx.io.fetch(self.known.plan.inputs[i as usize].partition.clone(), bytes);
-        }
     }
 
     fn interval(&self, config: &Config) -> u64 {
@@ -781,9 +762,6 @@ impl Run {
             at = at.min(p.since + ms(c.commit_timeout));
         } else if self.ingest.records() > 0 || self.ingest.moved() || self.net.uncommitted() > 0 {
             at = at.min(self.last_barrier + self.interval(c));
-        }
-        if self.ingest.has_demand() {
-            at = at.min(self.ask_at);
         }
         if self.ticks {
             at = at.min(self.last_tick + ms(c.wall_interval));

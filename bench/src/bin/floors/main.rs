@@ -2,6 +2,7 @@
 //! steady rate, and what the engine alone costs in memory; each figure beside the floor that it must hold.
 //!
 //! `cargo build --release -p stoat-bench && target/release/floors --bootstrap-servers HOST:PORT`
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod bare;
 mod input;
