@@ -77,10 +77,9 @@ fn branch_merge(t: &mut Topology) {
 }
 
 fn branch_no_default(t: &mut Topology) {
-    let [lo, hi] = t.source::<A>().split([
-        Branch::when(|_, v: &Text| n(v.as_ref()) < 10),
-        Branch::when(|_, v: &Text| n(v.as_ref()) % 2 == 0),
-    ]);
+    let [lo, hi] = t
+        .source::<A>()
+        .split([Branch::when(|_, v: &Text| n(v.as_ref()) < 10), Branch::when(|_, v: &Text| n(v.as_ref()) % 2 == 0)]);
     lo.sink::<Lo>();
     hi.sink::<Hi>();
 }
@@ -490,7 +489,8 @@ fn every_shape_gives_what_kafka_streams_gave_or_what_is_registered() {
                 }
                 if let Some(problem) = problem {
                     good = false;
-                    writeln!(failures, "  {shape} {name} with {lanes} lanes:\n{problem}").expect("a string takes everything");
+                    writeln!(failures, "  {shape} {name} with {lanes} lanes:\n{problem}")
+                        .expect("a string takes everything");
                 }
             }
             if ours.contains_key(&name) {

@@ -24,8 +24,7 @@ where
     J: Debug,
     W: Debug,
 {
-    let same =
-        |g: &Record<K, V>, w: &(J, W, i64)| g.key == w.0 && g.value == w.1 && g.timestamp.as_millis() == w.2;
+    let same = |g: &Record<K, V>, w: &(J, W, i64)| g.key == w.0 && g.value == w.1 && g.timestamp.as_millis() == w.2;
     if got.len() == want.len() && got.iter().zip(want).all(|(g, w)| same(g, w)) {
         return;
     }
@@ -42,11 +41,8 @@ fn difference<K: Debug, V: Debug, J: Debug, W: Debug>(
     let mut common = vec![vec![0_usize; want.len() + 1]; got.len() + 1];
     for g in (0..got.len()).rev() {
         for w in (0..want.len()).rev() {
-            common[g][w] = if same(&got[g], &want[w]) {
-                common[g + 1][w + 1] + 1
-            } else {
-                common[g + 1][w].max(common[g][w + 1])
-            };
+            common[g][w] =
+                if same(&got[g], &want[w]) { common[g + 1][w + 1] + 1 } else { common[g + 1][w].max(common[g][w + 1]) };
         }
     }
     let (mut g, mut w, mut text) = (0, 0, String::new());

@@ -237,7 +237,13 @@ impl TestDriver {
                 ErrorKind::Topology,
                 format!(
                     "`{}` has the codecs {} and {}, but topology `{}` reads `{}` with {} and {}: pipe through its own source",
-                    S::NAME, codecs.0, codecs.1, self.graph.name, S::TOPIC, decl.key_codec, decl.value_codec
+                    S::NAME,
+                    codecs.0,
+                    codecs.1,
+                    self.graph.name,
+                    S::TOPIC,
+                    decl.key_codec,
+                    decl.value_codec
                 ),
             ));
         }
@@ -491,13 +497,7 @@ impl TestDriver {
         let offset = self.next[input];
         self.next[input] += 1;
         let mut batch = RecordBatch::default();
-        batch.push(
-            offset,
-            record.timestamp,
-            record.key.as_deref(),
-            record.value.as_deref(),
-            record.headers.clone(),
-        );
+        batch.push(offset, record.timestamp, record.key.as_deref(), record.value.as_deref(), record.headers.clone());
         let partition = self.plan.inputs[input].partition.clone();
         let fetched = Fetched { partition, batch, position: offset + 1, caught_up: true };
         self.ingest.fetched(input as u32, fetched)?;
