@@ -46,6 +46,9 @@ struct OutText;
 #[sink(topic = "out", key = String, value = Option<String>, value_codec = Utf8)]
 struct OutNullable;
 
+#[sink(topic = "out", key = Option<String>, value = String, value_codec = Utf8)]
+struct OutBang;
+
 type Text = Option<String>;
 
 /// The whole number that a text spells; 0 for null and the empty text.
@@ -57,8 +60,8 @@ fn word(v: Option<&String>) -> &str {
     v.map_or("null", String::as_str)
 }
 
-fn bang(v: Text) -> Text {
-    Some(format!("{}!", word(v.as_ref())))
+fn bang(v: Text) -> String {
+    format!("{}!", v.as_deref().unwrap_or("null"))
 }
 
 fn pass_through(t: &mut Topology) {
@@ -112,7 +115,7 @@ fn flat_map_values_with_key(t: &mut Topology) {
 }
 
 fn many_topics(t: &mut Topology) {
-    t.source::<A>().merge(t.source::<B>()).merge(t.source::<C>()).map_values(bang).sink::<Out>();
+    t.source::<A>().merge(t.source::<B>()).merge(t.source::<C>()).map_values(bang).sink::<OutBang>();
 }
 
 fn map_pairs(t: &mut Topology) {
@@ -126,7 +129,7 @@ fn map_pairs(t: &mut Topology) {
 
 fn merge_with_itself(t: &mut Topology) {
     let [a, again] = t.source::<A>().fan_out();
-    a.merge(again).map_values(bang).sink::<Out>();
+    a.merge(again).map_values(bang).sink::<OutBang>();
 }
 
 fn repartition(t: &mut Topology) {
@@ -345,7 +348,9 @@ fn punctuate_stream_time(t: &mut Topology) {
     t.source::<A>().with_key().process::<CountsOfTheInterval>().sink::<OutText>();
 }
 
-const SHAPES: &[(&str, fn(&mut Topology))] = &[
+type Declare = fn(&mut Topology);
+
+const SHAPES: &[(&str, Declare)] = &[
     ("aggregate-to-null", aggregate_to_null),
     ("branch-merge", branch_merge),
     ("branch-no-default", branch_no_default),
@@ -388,7 +393,7 @@ fn rows(case: &Value) -> Vec<Row> {
         .collect()
 }
 
-fn run(declare: fn(&mut Topology), outputs: &[Value], case: &Value, lanes: u32) -> Result<Vec<Row>> {
+fn run(declare: Declare, outputs: &[Value], case: &Value, lanes: u32) -> Result<Vec<Row>> {
     let mut topology = Topology::new("oracle");
     declare(&mut topology);
     let mut driver = TestDriver::with_lanes(topology.build()?, lanes)?;
@@ -409,8 +414,10 @@ fn run(declare: fn(&mut Topology), outputs: &[Value], case: &Value, lanes: u32) 
 }
 
 /// What is compared: per topic and key the sequence of index, value, timestamp.
-fn by_key(rows: &[Row]) -> BTreeMap<(&str, &Text), Vec<(u64, &Text, i64)>> {
-    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+type ByKey<'a> = BTreeMap<(&'a str, &'a Text), Vec<(u64, &'a Text, i64)>>;
+
+fn by_key(rows: &[Row]) -> ByKey<'_> {
+    let mut all = ByKey::new();
     for (i, topic, key, value, time) in rows {
         all.entry((topic.as_str(), key)).or_default().push((*i, value, *time));
     }

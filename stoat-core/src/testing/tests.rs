@@ -137,7 +137,7 @@ fn the_call_that_fails_says_where_and_every_later_call_says_that_the_driver_fail
     d.pipe::<In>(&s("a"), &s("fine"), 1).unwrap();
     let e = d.pipe::<In>(&s("b"), &s("fail"), 2).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Handler);
-    assert!(e.to_string().starts_with("in-0@1: ") && e.to_string().contains("told to fail"), "{e}");
+    assert_eq!(e.to_string(), "in-0@1: node `Expiring`: told to fail");
     for later in [
         d.pipe::<In>(&s("c"), &s("fine"), 3).unwrap_err(),
         d.pipe_raw("in", None, None, 3, Headers::default()).unwrap_err(),
@@ -361,4 +361,23 @@ fn a_timer_for_another_key_is_pending_when_the_call_returns() {
         d.advance_watermark(15).unwrap();
         assert_records(&d.read::<Out>().unwrap(), &["x", "y", "z"].map(|k| (k, k, 15)));
     }
+}
+
+#[source(topic = "in", key = Option<String>, value = Option<String>, value_codec = Utf8)]
+struct Nullable;
+
+#[topology]
+fn keyed_values(t: &mut Topology) {
+    let records = t.source::<Nullable>();
+    let n = records.with_key().with_value().group_by_key().count();
+    n.to_stream().sink::<Counts>();
+}
+
+#[test]
+fn with_key_and_with_value_drop_what_has_none() {
+    let mut d = TestDriver::new(<keyed_values as crate::topology::TopologyFn>::build().unwrap()).unwrap();
+    for (key, value) in [(None, Some("v")), (Some("k"), None), (Some("k"), Some("")), (Some("k"), Some("v"))] {
+        d.pipe::<Nullable>(&key.map(s), &value.map(s), 1).unwrap();
+    }
+    assert_records(&d.read::<Counts>().unwrap(), &[("k", 1, 1), ("k", 2, 1)]);
 }
