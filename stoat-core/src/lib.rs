@@ -19,6 +19,8 @@ pub mod record;
 pub mod sink;
 pub mod source;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod time;
 pub mod timer;
 pub mod topology;

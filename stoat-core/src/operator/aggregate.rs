@@ -100,11 +100,13 @@ where
             if table.overlay.value(slot).is_some() { timestamp.max(table.overlay.timestamp(slot)) } else { timestamp };
         let aggregate = table.overlay.write(slot, timestamp);
         self.fold.fold(aggregate, &key, value);
-        match (self.child, aggregate) {
-            (Some(child), Some(new)) => {
-                let value = new.clone();
-                cx.forward(child, Record { key, value, timestamp, headers })
-            }
+        // What the codec writes as null deletes the row, in the store and in its changelog.
+        let new = match aggregate {
+            Some(a) if C::is_null(a) => aggregate.take(),
+            a => self.child.and(a.clone()),
+        };
+        match (self.child, new) {
+            (Some(child), Some(value)) => cx.forward(child, Record { key, value, timestamp, headers }),
             _ => Ok(()),
         }
     }

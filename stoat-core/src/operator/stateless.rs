@@ -428,6 +428,42 @@ impl<N: Push<K, V>, K: 'static, V: 'static> Push<Option<K>, V> for WithKeyLink<N
     }
 }
 
+/// See [`Stream::with_value`](crate::topology::Stream::with_value).
+pub struct WithValue<P>(P);
+
+impl<P> WithValue<P> {
+    pub(crate) fn new(up: P) -> Self {
+        Self(up)
+    }
+}
+
+impl<P> std::fmt::Debug for WithValue<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WithValue")
+    }
+}
+
+struct WithValueLink<N>(N);
+
+impl<P: Pipe<K, Option<V>>, K: 'static, V: 'static> Pipe<K, V> for WithValue<P> {
+    const EMPTY: bool = false;
+
+    fn attach<N: Push<K, V>>(&self, next: N) -> Box<dyn Operator> {
+        self.0.attach(WithValueLink(next))
+    }
+}
+
+impl<N: Push<K, V>, K: 'static, V: 'static> Push<K, Option<V>> for WithValueLink<N> {
+    #[inline]
+    fn push(&mut self, record: Record<K, Option<V>>, cx: &mut LaneCx<'_>) -> Result<()> {
+        let Record { key, value, timestamp, headers } = record;
+        match value {
+            None => Ok(()),
+            Some(value) => self.0.push(Record { key, value, timestamp, headers }, cx),
+        }
+    }
+}
+
 /// The end of a chain in user code.
 pub(crate) struct ForEachEnd<F>(pub(crate) Arc<F>);
 

@@ -17,7 +17,7 @@ use crate::operator::processor::{KeptKey, ProcessorOperator};
 use crate::operator::sink::SinkOperator;
 use crate::operator::stateless::{
     Boxed, Filter, FilterNot, FlatMap, FlatMapValues, ForEachEnd, Map, MapValues, Peek, Pipe, SelectKey, ToChild,
-    TryMapValues, WithKey,
+    TryMapValues, WithKey, WithValue,
 };
 use crate::processor::{FieldBuild, FieldSeed, FitsLane, Init, Mode, Processor, Unconfigured};
 use crate::sink::Sink;
@@ -402,6 +402,14 @@ impl<K: 'static, V: 'static, C: 'static, P: Pipe<Option<K>, V>> Stream<Option<K>
     /// Drops the records that have no key: the others have their lane, and state, timers and aggregations can follow.
     pub fn with_key(self) -> Stream<K, V, Lane<C>, WithKey<P>> {
         self.step("with_key", WithKey::new)
+    }
+}
+
+impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, Option<V>>> Stream<K, Option<V>, L, P> {
+    /// Drops the records that have no value: the others follow with their values. Before an aggregation of a source whose
+    /// values may be null; Kafka Streams drops such records there by itself.
+    pub fn with_value(self) -> Stream<K, V, L, WithValue<P>> {
+        self.step("with_value", WithValue::new)
     }
 }
 

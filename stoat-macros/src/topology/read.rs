@@ -26,6 +26,7 @@ const STATELESS: &[&str] = &[
     "select_key",
     "peek",
     "with_key",
+    "with_value",
 ];
 /// Methods that end a stream.
 const ENDS: &[&str] = &["sink", "for_each", "discard"];

@@ -1,0 +1,383 @@
+use std::panic::catch_unwind;
+
+use super::{Options, TestDriver, assert_records};
+use crate::error::ErrorKind;
+use crate::prelude::*;
+use crate::topology::graph::Graph;
+
+#[source(topic = "in", key = String, value = String, value_codec = Utf8, out_of_orderness = "5ms")]
+struct In;
+
+#[source(topic = "in2", key = String, value = String, value_codec = Utf8, out_of_orderness = "0s")]
+struct In2;
+
+#[source(topic = "in", key = String, value = u64, value_codec = Be)]
+struct InAsNumbers;
+
+#[sink(topic = "out", key = String, value = String, value_codec = Utf8)]
+struct Out;
+
+#[sink(topic = "in2", key = String, value = String, value_codec = Utf8)]
+struct BackIn;
+
+#[sink(topic = "counts", key = String, value = u64, value_codec = Be)]
+struct Counts;
+
+fn graph(declare: impl FnOnce(&mut Topology)) -> Graph {
+    let mut t = Topology::new("test");
+    declare(&mut t);
+    t.build().expect("the test's topology is right")
+}
+
+fn driver(declare: impl FnOnce(&mut Topology)) -> TestDriver {
+    TestDriver::new(graph(declare)).expect("the topology has a source")
+}
+
+fn s(text: &str) -> String {
+    text.to_owned()
+}
+
+/// Keeps a value for 100 ms of the wall clock; `fail` is an error, `panic` a panic.
+#[processor(input = (String, String), output = String)]
+struct Expiring {
+    #[state(codec = Utf8)]
+    kept: Keyed<String>,
+    #[timer(clock = wall)]
+    ttl: Timer,
+}
+
+#[handlers]
+impl Expiring {
+    #[process]
+    fn on_record(&mut self, r: Record<String, String>, cx: &mut Context<Self>) -> Result<()> {
+        assert!(r.value != "panic", "told to panic");
+        if r.value == "fail" {
+            return Err(Error::handler("told to fail"));
+        }
+        self.kept.put(r.value.clone())?;
+        self.ttl.set(cx.wall_clock() + Duration::from_millis(100))?;
+        cx.forward(r.value)
+    }
+
+    #[on_timer(ttl)]
+    fn gone(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        self.kept.remove()?;
+        cx.forward_at(fired.time, s("gone"))
+    }
+}
+
+fn expiring(t: &mut Topology) {
+    t.source::<In>().process::<Expiring>().sink::<Out>();
+}
+
+/// Keeps the values of a key until the watermark is 10 ms behind them.
+#[processor(input = (String, String), output = String)]
+struct Delayed {
+    #[state(codec = Json)]
+    waiting: Keyed<Vec<String>>,
+    #[timer]
+    due: Timers,
+}
+
+#[handlers]
+impl Delayed {
+    #[process]
+    fn on_record(&mut self, r: Record<String, String>, _cx: &mut Context<Self>) -> Result<()> {
+        self.due.set(r.timestamp + Duration::from_millis(10))?;
+        self.waiting.update(Vec::new, |all| all.push(r.value))
+    }
+
+    #[on_timer(due)]
+    fn release(&mut self, _fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        for value in self.waiting.take()?.unwrap_or_default() {
+            cx.forward(value)?;
+        }
+        Ok(())
+    }
+}
+
+fn delayed(t: &mut Topology) {
+    let moved = t.source::<In>().select_key(|_, v: &String| v.clone()).repartition();
+    moved.process::<Delayed>().sink::<Out>();
+}
+
+#[test]
+fn a_time_to_live_ends_by_the_drivers_clock_and_no_other() {
+    for _ in 0..100 {
+        let mut d = driver(expiring);
+        d.pipe_now::<In>(&s("k"), &s("v")).unwrap();
+        let start = Options::default().start.as_millis();
+        assert_eq!(d.stored::<Utf8, _, String>("kept", &s("k")).unwrap(), Some(s("v")));
+        d.advance_wall_clock(Duration::from_millis(99)).unwrap();
+        assert_records(&d.read::<Out>().unwrap(), &[("k", "v", start)]);
+        assert_eq!(d.pending_timers::<String>("ttl").unwrap(), [(s("k"), Timestamp(start + 100))]);
+        d.advance_wall_clock(Duration::from_millis(2)).unwrap();
+        assert_records(&d.read::<Out>().unwrap(), &[("k", "gone", start + 100)]);
+        assert_eq!(d.stored::<Utf8, _, String>("kept", &s("k")).unwrap(), None);
+        assert!(d.pending_timers::<String>("ttl").unwrap().is_empty() && d.store("kept").unwrap().is_empty());
+    }
+}
+
+#[test]
+fn many_drivers_of_one_topology_run_at_once() {
+    std::thread::scope(|scope| {
+        for i in 0..64 {
+            scope.spawn(move || {
+                let mut d = driver(expiring);
+                d.pipe::<In>(&s("k"), &i.to_string(), i).unwrap();
+                assert_records(&d.read::<Out>().unwrap(), &[("k", i.to_string(), i)]);
+            });
+        }
+    });
+}
+
+#[test]
+fn the_call_that_fails_says_where_and_every_later_call_says_that_the_driver_failed() {
+    let mut d = driver(expiring);
+    d.pipe::<In>(&s("a"), &s("fine"), 1).unwrap();
+    let e = d.pipe::<In>(&s("b"), &s("fail"), 2).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Handler);
+    assert_eq!(e.to_string(), "in-0@1: node `Expiring`: told to fail");
+    for later in [
+        d.pipe::<In>(&s("c"), &s("fine"), 3).unwrap_err(),
+        d.pipe_raw("in", None, None, 3, Headers::default()).unwrap_err(),
+        d.advance_watermark(100).unwrap_err(),
+        d.advance_wall_clock(Duration::ZERO).unwrap_err(),
+        d.read::<Out>().unwrap_err(),
+        d.store("kept").unwrap_err(),
+        d.commit().unwrap_err(),
+    ] {
+        assert_eq!(later.kind(), ErrorKind::Handler);
+        assert!(later.to_string().contains("has failed before") && later.to_string().contains("in-0@1"), "{later}");
+    }
+}
+
+#[test]
+fn a_panic_of_a_handler_is_an_error_of_its_record() {
+    let mut d = driver(expiring);
+    let e = d.pipe::<In>(&s("b"), &s("panic"), 2).unwrap_err();
+    assert!(e.to_string().starts_with("in-0@0: ") && e.to_string().contains("told to panic"), "{e}");
+}
+
+#[test]
+fn bytes_that_the_codec_refuses_are_an_error_of_their_record() {
+    let mut d = driver(expiring);
+    d.pipe_raw("in", Some(b"k"), Some(b"v"), 1, Headers::default()).unwrap();
+    let e = d.pipe_raw("in", Some(b"k"), Some(b"\xff"), 1, Headers::default()).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Codec);
+    assert!(e.to_string().starts_with("in-0@1: "), "{e}");
+    let mut d = driver(expiring);
+    let e = d.pipe_raw("in", Some(b"k"), Some(b"v"), -1, Headers::default()).unwrap_err();
+    assert!(e.to_string().contains("in-0@0 has no timestamp"), "{e}");
+}
+
+#[test]
+fn a_mistake_in_a_call_changes_nothing() {
+    let mut d = driver(expiring);
+    let e = d.pipe::<In2>(&s("k"), &s("v"), 1).unwrap_err().to_string();
+    assert_eq!(e, "topology `test` reads no topic `in2`; it reads `in`");
+    let e = d.pipe::<InAsNumbers>(&s("k"), &1, 1).unwrap_err().to_string();
+    assert!(e.contains("`InAsNumbers` has the codecs Utf8 ") && e.contains("reads `in` with"), "{e}");
+    let e = d.read::<Counts>().unwrap_err().to_string();
+    assert_eq!(e, "topology `test` writes to no topic `counts`; it writes to `out`");
+    let e = d.store("nothing").unwrap_err().to_string();
+    assert_eq!(e, "topology `test` has no store `nothing`; it has `kept`, `ttl`");
+    assert!(d.pending_timers::<String>("kept").unwrap_err().to_string().contains("holds values, not timers"));
+    d.pipe::<In>(&s("k"), &s("v"), 1).unwrap();
+    assert_records(&d.read::<Out>().unwrap(), &[("k", "v", 1)]);
+    assert!(TestDriver::with_lanes(graph(expiring), 0).is_err());
+}
+
+#[test]
+fn the_watermark_follows_the_largest_timestamp_less_the_bound_of_its_source() {
+    let mut d = driver(|t| {
+        let moved = t.source::<In>().select_key(|_, v: &String| v.clone()).repartition();
+        moved.merge(t.source::<In2>()).process::<Delayed>().sink::<Out>();
+    });
+    assert_eq!(d.watermark(), Timestamp::MIN);
+    d.pipe::<In>(&s("k"), &s("v"), 100).unwrap();
+    assert_eq!(d.watermark(), Timestamp(95));
+    d.pipe::<In2>(&s("k"), &s("w"), 80).unwrap();
+    assert_eq!(d.watermark(), Timestamp(95), "a topic that is behind holds nothing back, and moves nothing");
+    assert!(d.read::<Out>().unwrap().is_empty(), "a timer for the past waits for the next move of the watermark");
+    d.pipe::<In2>(&s("k"), &s("x"), 110).unwrap();
+    assert_eq!(d.watermark(), Timestamp(110));
+    assert_records(&d.read::<Out>().unwrap(), &[("k", "w", 90), ("v", "v", 110)]);
+    d.advance_watermark(50).unwrap();
+    assert_eq!(d.watermark(), Timestamp(110), "it only moves forward");
+    d.advance_watermark(120).unwrap();
+    assert_records(&d.read::<Out>().unwrap(), &[("k", "x", 120)]);
+    let beyond = d.wall_clock() + Duration::from_hours(2);
+    d.pipe::<In>(&s("k"), &s("y"), beyond.as_millis()).unwrap();
+    assert_eq!(d.watermark(), Timestamp(120), "a record far ahead of the wall clock does not move it");
+}
+
+#[test]
+fn what_is_read_does_not_depend_on_the_lanes() {
+    let mut all = Vec::new();
+    for lanes in [1, 2, 16] {
+        let mut d = TestDriver::with_lanes(graph(delayed), lanes).unwrap();
+        for i in 0..50_i64 {
+            d.pipe::<In>(&format!("k{}", i % 7), &format!("v{}", i % 11), i).unwrap();
+        }
+        d.advance_watermark(1_000).unwrap();
+        all.push((d.read::<Out>().unwrap(), d.store("waiting").unwrap(), d.pending_timers_raw("due").unwrap()));
+    }
+    assert_eq!(all[0].0.len(), 50);
+    assert!(all[0] == all[1] && all[1] == all[2]);
+}
+
+#[test]
+fn without_commits_of_its_own_the_driver_shows_nothing_before_a_commit() {
+    let options = Options { commit_each: false, ..Options::default() };
+    let mut d = TestDriver::with_options(graph(expiring), options).unwrap();
+    d.pipe::<In>(&s("k"), &s("v"), 1).unwrap();
+    assert!(d.read::<Out>().unwrap().is_empty() && d.store("kept").unwrap().is_empty());
+    d.commit().unwrap();
+    assert_records(&d.read::<Out>().unwrap(), &[("k", "v", 1)]);
+    assert_eq!(d.store("kept").unwrap().len(), 1);
+}
+
+#[test]
+fn a_topic_that_is_written_and_read_is_read_again() {
+    let mut d = driver(|t| {
+        let [out, back] = t.source::<In>().fan_out();
+        out.sink::<Out>();
+        back.sink::<BackIn>();
+        let counts = t.source::<In2>().group_by_key().count().named("n");
+        counts.to_stream().sink::<Counts>();
+    });
+    d.pipe::<In>(&s("k"), &s("v"), 1).unwrap();
+    d.pipe::<In>(&s("k"), &s("v"), 2).unwrap();
+    assert_records(&d.read::<Counts>().unwrap(), &[("k", 1, 1), ("k", 2, 2)]);
+    assert_eq!(d.stored::<Be, _, u64>("n", &s("k")).unwrap(), Some(2));
+    assert_eq!(d.store("n").unwrap()[0].timestamp, Some(Timestamp(2)));
+    d.pipe::<In2>(&s("j"), &s("v"), 3).unwrap();
+    d.pipe::<In2>(&s("j"), &s("v"), 3).unwrap();
+    assert_eq!(d.read_map::<Counts>().unwrap(), [(s("j"), 2)].into());
+}
+
+#[test]
+fn a_topology_that_feeds_itself_for_ever_is_an_error_and_not_a_hang() {
+    let mut d = driver(|t| t.source::<In2>().sink::<BackIn>());
+    let e = d.pipe::<In2>(&s("k"), &s("v"), 1).unwrap_err();
+    assert!(e.to_string().contains("does not come to rest"), "{e}");
+}
+
+/// Loses a field on the way through its codec.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Forgetful {
+    kept: u64,
+    #[serde(skip)]
+    lost: u64,
+}
+
+#[processor(input = (String, String), output = String)]
+struct Forgetting {
+    #[state]
+    state: Keyed<Forgetful>,
+}
+
+#[handlers]
+impl Forgetting {
+    #[process]
+    fn on_record(&mut self, _r: Record<String, String>, cx: &mut Context<Self>) -> Result<()> {
+        let text = self.state.update(Forgetful::default, |f| {
+            (f.kept, f.lost) = (f.kept + 1, f.lost + 1);
+            format!("{} {}", f.kept, f.lost)
+        })?;
+        cx.forward(text)
+    }
+}
+
+#[test]
+fn what_a_codec_loses_is_lost_in_the_driver_too() {
+    let mut d = driver(|t| t.source::<In>().process::<Forgetting>().sink::<Out>());
+    for _ in 0..2 {
+        d.pipe::<In>(&s("k"), &s("v"), 1).unwrap();
+    }
+    assert_records(&d.read::<Out>().unwrap(), &[("k", "1 1", 1), ("k", "2 1", 1)]);
+}
+
+#[test]
+fn headers_go_through() {
+    let mut d = driver(expiring);
+    let mut headers = Headers::default();
+    headers.push("trace", Some(b"7".to_vec()));
+    d.pipe_with_headers::<In>(&s("k"), &s("v"), 1, headers.clone()).unwrap();
+    assert_eq!(d.read::<Out>().unwrap()[0].headers, headers);
+}
+
+#[test]
+fn records_that_differ_are_shown_line_by_line() {
+    let got = [(s("a"), 1), (s("b"), 2), (s("c"), 3)].map(|(k, v)| Record::new(k, v, Timestamp(v)));
+    assert_records(&got, &[("a", 1, 1), ("b", 2, 2), ("c", 3, 3)]);
+    let failed = catch_unwind(|| assert_records(&got, &[("a", 1, 1), ("x", 2, 2), ("c", 3, 3), ("d", 4, 4)]));
+    let text = *failed.unwrap_err().downcast::<String>().unwrap();
+    let want = "the records differ (- missing, + not expected):
+    \"a\" 1 @1
+  - \"x\" 2 @2
+  + \"b\" 2 @2
+    \"c\" 3 @3
+  - \"d\" 4 @4
+";
+    assert_eq!(text, want);
+    assert!(
+        catch_unwind(|| assert_records(&got, &[("a", 1, 1), ("b", 2, 3), ("c", 3, 3)])).is_err(),
+        "timestamps count"
+    );
+}
+
+/// Tells another key's timer.
+#[processor(input = (String, String), output = String)]
+struct Telling {
+    #[timer(foreign)]
+    told: Timer,
+}
+
+#[handlers]
+impl Telling {
+    #[process]
+    fn on_record(&mut self, r: Record<String, String>, _cx: &mut Context<Self>) -> Result<()> {
+        self.told.set_for(&r.value, r.timestamp + Duration::from_millis(10))
+    }
+
+    #[on_timer(told)]
+    fn fire(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        cx.forward(fired.key)
+    }
+}
+
+#[test]
+fn a_timer_for_another_key_is_pending_when_the_call_returns() {
+    for lanes in [1, 16] {
+        let mut d =
+            TestDriver::with_lanes(graph(|t| t.source::<In>().process::<Telling>().sink::<Out>()), lanes).unwrap();
+        for to in ["x", "y", "z"] {
+            d.pipe::<In>(&s("k"), &s(to), 5).unwrap();
+        }
+        let pending = ["x", "y", "z"].map(|k| (s(k), Timestamp(15)));
+        assert_eq!(d.pending_timers::<String>("told").unwrap(), pending, "{lanes} lanes");
+        d.advance_watermark(15).unwrap();
+        assert_records(&d.read::<Out>().unwrap(), &["x", "y", "z"].map(|k| (k, k, 15)));
+    }
+}
+
+#[source(topic = "in", key = Option<String>, value = Option<String>, value_codec = Utf8)]
+struct Nullable;
+
+#[topology]
+fn keyed_values(t: &mut Topology) {
+    let records = t.source::<Nullable>();
+    let n = records.with_key().with_value().group_by_key().count();
+    n.to_stream().sink::<Counts>();
+}
+
+#[test]
+fn with_key_and_with_value_drop_what_has_none() {
+    let mut d = TestDriver::new(<keyed_values as crate::topology::TopologyFn>::build().unwrap()).unwrap();
+    for (key, value) in [(None, Some("v")), (Some("k"), None), (Some("k"), Some("")), (Some("k"), Some("v"))] {
+        d.pipe::<Nullable>(&key.map(s), &value.map(s), 1).unwrap();
+    }
+    assert_records(&d.read::<Counts>().unwrap(), &[("k", 1, 1), ("k", 2, 1)]);
+}
