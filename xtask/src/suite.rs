@@ -9,6 +9,8 @@ use crate::rocksdb;
 use crate::sh::{Result, Steps, cargo, is_ci, run as run_command};
 
 const BOOTSTRAP: &str = "STOAT_TEST_BOOTSTRAP";
+/// For tests that start, stop and end a broker of their own.
+const JARS: &str = "STOAT_TEST_KAFKA_JARS";
 
 /// What all cargo commands with all features have in common.
 pub(crate) struct Machine {
@@ -75,6 +77,12 @@ impl Machine {
                 broker = Some(started);
             }
             (Err(_), Some(_)) => {}
+        }
+        if self.no_kafka.is_none()
+            && std::env::var_os(JARS).is_none()
+            && let Ok(jars) = crate::kafka::jars()
+        {
+            command.env(JARS, jars);
         }
         let result = run_command(&mut command);
         drop(broker);

@@ -16,7 +16,7 @@ fn plan(exe: &str, dir: &Path, bootstrap: Option<String>, records: usize) -> Pla
         state_dir: dir.to_path_buf(),
         records,
         kills: 4,
-        life: (Duration::from_millis(30), Duration::from_millis(250)),
+        life: (Duration::from_millis(10), Duration::from_millis(150)),
         lanes: vec![1, 3, 16],
         wipe_after: Some(1),
         seed: 7,
@@ -36,7 +36,7 @@ fn exact(report: &Report) {
 }
 
 /// More records than an optimised build processes in the few moments that it lives.
-const MANY_LINES: usize = 150_000;
+const MANY_LINES: usize = 500_000;
 const MANY_CLICKS: usize = 800_000;
 /// On Kafka input comes while it runs.
 const RECORDS_ON_KAFKA: usize = 100_000;

@@ -261,7 +261,7 @@ fn is_alive(pid: &str, dir: &Path) -> bool {
 }
 
 /// The folder with Kafka's jars; Maven fetches them once.
-fn jars() -> Result<PathBuf> {
+pub(crate) fn jars() -> Result<PathBuf> {
     let cache = cache_root()?;
     let folder = cache.join(format!("kafka-{VERSION}"));
     fs::create_dir_all(&cache).context(|| format!("cannot create {}", cache.display()))?;

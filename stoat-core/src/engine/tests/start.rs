@@ -2,6 +2,8 @@
 
 use super::counts::counts;
 use super::*;
+use crate::broker::{Broker, BrokerError, BrokerErrorKind, Command, Event, OpId};
+use crate::engine::writer::InlineWriter;
 use crate::id::TopicPartition;
 
 #[test]
@@ -96,4 +98,58 @@ fn a_source_topic_that_was_made_anew_is_refused() {
     let mut e = world.engine(&graph, 2);
     let error = world.run_to_error(&mut e).to_string();
     assert!(error.contains("deleted and made anew"), "{error}");
+}
+
+/// Cannot tell a group's offsets before the producer is initialised: so Kafka answers (`UNSTABLE_OFFSET_COMMIT`) while a
+/// transaction that holds offsets is open, until it times out.
+struct Unstable {
+    inner: Box<dyn Broker>,
+    initialised: bool,
+    refused: Vec<OpId>,
+}
+
+impl Broker for Unstable {
+    fn submit(&mut self, op: OpId, command: Command) {
+        match &command {
+            Command::InitProducer => self.initialised = true,
+            Command::Group { partitions } if !partitions.is_empty() && !self.initialised => {
+                self.refused.push(op);
+                return;
+            }
+            _ => {}
+        }
+        self.inner.submit(op, command);
+    }
+
+    fn poll(&mut self, out: &mut Vec<Event>) {
+        let unstable = || Err(BrokerError::new(BrokerErrorKind::Retriable, "unstable offsets"));
+        out.extend(self.refused.drain(..).map(|op| Event::Done { op, result: unstable() }));
+        self.inner.poll(out);
+    }
+
+    fn notify(&self, waker: Waker) {
+        self.inner.notify(waker);
+    }
+}
+
+#[test]
+fn a_start_after_a_kill_in_the_middle_of_a_commit_does_not_wait_for_the_transactions_time_out() {
+    let mut world = World::new(6);
+    for n in 0..30 {
+        world.cluster.append("in", n % 3, b"k", b"x", START + i64::from(n));
+    }
+    let inner = Box::new(world.cluster.client("app", "app"));
+    let parts = EngineParts {
+        graph: graph_of(counts),
+        config: config(2),
+        broker: Box::new(Unstable { inner, initialised: false, refused: Vec::new() }),
+        stores: Box::new(world.disk.open_set()),
+        writer: Box::new(InlineWriter::default()),
+        net: Box::new(|build| Ok(Box::new(DeterministicNet::new(build_lanes(build)?, 1)))),
+        incarnation: "after-a-kill".to_owned(),
+        seed: 1,
+    };
+    let engine = Engine::new(parts, world.now);
+    world.finish(engine);
+    assert_eq!(world.records("counts").len(), 30);
 }
