@@ -38,7 +38,7 @@ pub struct KeyValueStore<K: Key, V, C = Json, KC = <K as Key>::Codec> {
     types: Types<(K, C, KC)>,
 }
 
-impl<K: Key, V: Clone, C: Decode<V>, KC: Encode<K> + Decode<K>> KeyValueStore<K, V, C, KC> {
+impl<K: Key, V: Clone, C: Encode<V> + Decode<V>, KC: Encode<K> + Decode<K>> KeyValueStore<K, V, C, KC> {
     /// All rows whose key's bytes lie in the range of these keys' bytes, in the order of the bytes. The order is that of
     /// the keys for codecs that keep it: UTF-8, bytes, unsigned big-endian integers.
     ///
@@ -107,7 +107,7 @@ fn next(mut key: Vec<u8>) -> Vec<u8> {
     key
 }
 
-impl<K: Key, V, C: Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, KC> {
+impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, KC> {
     fn decode(&self, bytes: &[u8]) -> Result<V> {
         C::decode(bytes).map_err(|e| state_error(&self.current.place(), C::NAME, &e))
     }
@@ -185,7 +185,8 @@ impl<K: Key, V, C: Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, KC> {
     pub fn put(&mut self, key: &K, value: V) -> Result<()> {
         let current = self.set_key(key)?;
         let slot = self.slot(current)?;
-        *self.overlay.write(slot, self.current.timestamp) = Some(value);
+        // Null in the changelog deletes, so a value that is written as null is none here too.
+        *self.overlay.write(slot, self.current.timestamp) = Some(value).filter(|v| !C::is_null(v));
         Ok(())
     }
 
@@ -197,7 +198,9 @@ impl<K: Key, V, C: Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, KC> {
         let current = self.set_key(key)?;
         let slot = self.slot(current)?;
         let value = self.overlay.write(slot, self.current.timestamp);
-        Ok(change(value.get_or_insert_with(init)))
+        let result = change(value.get_or_insert_with(init));
+        value.take_if(|v| C::is_null(v));
+        Ok(result)
     }
 
     /// Removes the value of a key.

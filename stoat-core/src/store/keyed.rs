@@ -37,7 +37,7 @@ pub(crate) fn encode_error(what: &str, codec: &str, e: &CodecError) -> Error {
     Error::new(ErrorKind::Codec, format!("value of {what} ({codec}): {e}"))
 }
 
-impl<V, C: Decode<V>> Keyed<V, C> {
+impl<V, C: Encode<V> + Decode<V>> Keyed<V, C> {
     #[inline]
     fn slot(&mut self) -> Result<Slot> {
         if let Some(slot) = self.current.slot {
@@ -87,7 +87,8 @@ impl<V, C: Decode<V>> Keyed<V, C> {
     /// As [`Keyed::get`].
     pub fn put(&mut self, value: V) -> Result<()> {
         let slot = self.slot()?;
-        *self.overlay.write(slot, self.current.timestamp) = Some(value);
+        // Null in the changelog deletes, so a value that is written as null is none here too.
+        *self.overlay.write(slot, self.current.timestamp) = Some(value).filter(|v| !C::is_null(v));
         Ok(())
     }
 
@@ -98,7 +99,9 @@ impl<V, C: Decode<V>> Keyed<V, C> {
     pub fn update<R>(&mut self, init: impl FnOnce() -> V, change: impl FnOnce(&mut V) -> R) -> Result<R> {
         let slot = self.slot()?;
         let value = self.overlay.write(slot, self.current.timestamp);
-        Ok(change(value.get_or_insert_with(init)))
+        let result = change(value.get_or_insert_with(init));
+        value.take_if(|v| C::is_null(v));
+        Ok(result)
     }
 
     /// As [`Keyed::update`], with a closure that may fail: then what it returned is returned, and the handler should end

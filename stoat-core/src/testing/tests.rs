@@ -381,3 +381,35 @@ fn with_key_and_with_value_drop_what_has_none() {
     }
     assert_records(&d.read::<Counts>().unwrap(), &[("k", 1, 1), ("k", 2, 1)]);
 }
+
+/// Keeps what may be null, under a codec with a place for it.
+#[processor(input = (String, String), output = String)]
+struct Forgets {
+    #[state(codec = crate::codec::Nullable<Utf8>)]
+    last: Keyed<Option<String>>,
+}
+
+#[handlers]
+impl Forgets {
+    #[process]
+    fn on_record(&mut self, record: Record<String, String>, cx: &mut Context<Self>) -> Result<()> {
+        let last = self.last.get()?.cloned();
+        cx.forward(format!("{last:?}"))?;
+        self.last.put(Some(record.value).filter(|v| v != "null"))
+    }
+}
+
+#[test]
+fn a_value_that_is_written_as_null_is_none_before_and_after_a_commit() {
+    for commit_each in [true, false] {
+        let options = Options { commit_each, ..Options::default() };
+        let g = graph(|t| t.source::<In>().process::<Forgets>().sink::<Out>());
+        let mut driver = TestDriver::with_options(g, options).expect("the topology has a source");
+        for value in ["a", "null", "b"] {
+            driver.pipe::<In>(&s("k"), &s(value), 0).expect("the handler takes it");
+        }
+        driver.commit().expect("there is nothing in its way");
+        let read: Vec<String> = driver.read::<Out>().expect("it decodes").into_iter().map(|r| r.value).collect();
+        assert_eq!(read, ["None", "Some(Some(\"a\"))", "None"], "commit_each: {commit_each}");
+    }
+}
