@@ -63,12 +63,11 @@ pub(crate) fn finish(child: Child) -> Ended {
     let (pid, since) = (child.id(), Instant::now());
     let (sender, ended) = channel();
     std::thread::spawn(move || sender.send(child.wait_with_output()));
-    let (output, late) = match ended.recv_timeout(PATIENCE) {
-        Ok(output) => (output, false),
-        Err(_) => {
-            signal(pid, "KILL");
-            (ended.recv().expect("the thread sends once"), true)
-        }
+    let (output, late) = if let Ok(output) = ended.recv_timeout(PATIENCE) {
+        (output, false)
+    } else {
+        signal(pid, "KILL");
+        (ended.recv().expect("the thread sends once"), true)
     };
     let output = output.expect("a child can be waited for");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
