@@ -171,9 +171,10 @@ fn sigterm_and_sigint_end_with_0_after_a_last_commit_and_an_idle_application_wri
         let mut child = example(SESSIONS, dir.path()).arg("--no-input").spawn().unwrap();
         let mut log = Log::of(&mut child);
         assert!(log.wait_for("running epoch=", PATIENCE), "{}", log.rest());
-        // Nothing tells that nothing happens. The first mark after a start is committed once.
+        // sleep: nothing tells that nothing more will happen; the first mark after a start is committed once
         std::thread::sleep(Duration::from_secs(2));
         let before = journal();
+        // sleep: what is awaited is that nothing happens
         std::thread::sleep(Duration::from_secs(3));
         assert_eq!(journal(), before, "an idle application writes nothing");
         signal(child.id(), name);

@@ -138,7 +138,7 @@ fn old_events_in_topics_that_an_example_made_outlive_the_brokers_retention() {
     };
     let first = run();
     assert!(first.code == Some(0) && first.out.contains("6061 sessions"), "{first:#?}");
-    // The broker looks every second, and nothing tells that it has looked and let all be.
+    // sleep: the broker looks every second, and nothing tells that it has looked and let all be
     std::thread::sleep(Duration::from_secs(4));
     let second = run();
     assert!(second.code == Some(0) && second.out.contains("6061 sessions"), "{second:#?}");
@@ -177,11 +177,13 @@ fn a_broker_that_stands_still_and_one_that_ends_are_waited_for_with_few_words_an
     assert!(log.wait_for("running epoch=", PATIENCE), "{}", log.rest());
     // In the middle of the work: it has just begun.
     signal(kafka.pid(), "STOP");
+    // sleep: how long the broker stands still is what is tested
     std::thread::sleep(Duration::from_secs(5));
     signal(kafka.pid(), "CONT");
     produce_lines(&mut client, 2, 0, 60_000).unwrap();
     kafka.end();
     assert!(log.wait_for("the broker cannot be reached", PATIENCE), "{}", log.rest());
+    // sleep: how long the broker is away is what is tested
     std::thread::sleep(Duration::from_secs(10));
     kafka.serve();
     assert!(log.wait_for("the broker can be reached again", PATIENCE), "{}", log.rest());
