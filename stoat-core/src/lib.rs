@@ -38,7 +38,7 @@
 //! ```
 //!
 //! # Where things are
-//! - What a program is written with: [`prelude`], [`codec`], [`topology`], [`processor`], [`timer`], [`time`].
+//! - What a program is written with: [`prelude`], [`codec`], [`mod@topology`], [`mod@processor`], [`timer`], [`time`].
 //! - How it is run: [`app`], [`config`], [`error`].
 //! - Where its records and its state are: [`broker`] (Apache Kafka, or one directory), [`store`].
 //! - What runs it: [`engine`], [`plan`], [`operator`]. Public for tests and tools; users do not call it.

@@ -41,7 +41,7 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// Kafka's bootstrap servers; the environment's STOAT_TEST_BOOTSTRAP where they are not given
+    /// Kafka's bootstrap servers; the environment's `STOAT_TEST_BOOTSTRAP` where they are not given
     #[arg(long, value_name = "HOST:PORT")]
     bootstrap_servers: Option<String>,
     /// Records of each run

@@ -6,7 +6,7 @@
 //!
 //! - `stoat-producer` runs the producers' commands one after another; `stoat-reports` beside it takes in delivery reports.
 //! - `stoat-reader` opens and closes partitions and serves the consumer's errors. Records are taken from the partitions'
-//!   queues by [`Broker::poll`](crate::broker::Broker::poll) itself, without a hand-over.
+//!   queues by [`Broker::poll`] itself, without a hand-over.
 //! - `stoat-admin` asks about topics, watches for topics that disappear, and tries a lost connection.
 //!
 //! Known limits of librdkafka: a record whose timestamp is 0 (1970-01-01T00:00:00.000Z) is written with timestamp 1,
