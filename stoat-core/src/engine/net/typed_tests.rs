@@ -8,6 +8,7 @@ use super::tests::{Event, Ingest, Random, Setup, compare};
 use super::{DeterministicNet, TokioNet, places};
 use crate::__private as p;
 use crate::engine::message::{LaneBatch, LaneItem, LaneNet, LaneSource, Mark};
+use crate::hash::lane_hash;
 use crate::id::{Epoch, LaneId, LaneIdx, SubTopologyId};
 use crate::prelude::*;
 use crate::record::RecordBatch;
@@ -214,7 +215,7 @@ fn i08_a_handler_that_does_not_return_does_not_hang_the_stop() {
     let mut records = RecordBatch::default();
     records.push(0, Timestamp(1), Some(b"k"), Some(b"v"), Headers::default());
     let source = LaneSource { batch: Arc::new(records), partition: 0, entry: places(&g)[0] };
-    let item = LaneItem { number: 1, source: 0, index: 0, hash: 0, key: None };
+    let item = LaneItem { number: 1, source: 0, index: 0, hash: lane_hash(b"k"), key: None };
     let lane = LaneId { sub: SubTopologyId(0), lane: LaneIdx(0) };
     net.send(lane, LaneBatch { sources: vec![source], items: vec![item], keys: Vec::new() });
     net.publish(2);
