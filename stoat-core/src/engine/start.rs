@@ -20,7 +20,7 @@ use super::writer::WriteJob;
 use crate::broker::{Bounds, BrokerError, BrokerErrorKind, Command, Fetched, NewTopic, Reply, TopicInfo, Transaction};
 use crate::config::{Config, Reset, StartOffsets};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Generation, NextOffset, StoreId, TopicPartition};
+use crate::id::{Generation, NextOffset, TopicPartition};
 use crate::plan::{Plan, epoch_topic};
 use crate::record::{Headers, ProduceBatch};
 use crate::store::restore::{
@@ -52,7 +52,7 @@ pub struct Known {
     pub plan: Plan,
     /// The epoch topic.
     pub epochs: Arc<str>,
-    /// Where the changelogs are, by [`StoreId`].
+    /// Where the changelogs are, by [`StoreId`](crate::id::StoreId).
     pub targets: Vec<ChangelogTarget>,
     /// The plan record as of the claim.
     pub plan_record: PlanRecord,
@@ -172,7 +172,7 @@ pub struct StartCx<'a> {
     pub config: &'a Config,
     /// The broker and the store writer.
     pub io: &'a mut Io,
-    /// All stores, by [`StoreId`]; opened by the caller.
+    /// All stores, by [`StoreId`](crate::id::StoreId); opened by the caller.
     pub stores: &'a mut Vec<Arc<dyn ByteStore>>,
     /// Opens stores.
     pub set: &'a mut dyn StoreSet,
@@ -1087,9 +1087,4 @@ fn settings(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 
 fn names(topics: &[NewTopic]) -> String {
     topics.iter().map(|t| format!("`{}`", t.name)).collect::<Vec<_>>().join(", ")
-}
-
-/// Store ids in order; for callers that open stores.
-pub fn store_ids(plan: &Plan) -> impl Iterator<Item = StoreId> + '_ {
-    plan.changelogs.iter().map(|c| c.store)
 }
