@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, Passed};
 use super::message::{Control, Frozen, Mark, NetEvent, Position};
-use super::tag::Path;
+use super::tag::{Path, Tags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
@@ -418,7 +418,7 @@ impl Lane {
 }
 
 fn outputs(topics: &Arc<[Arc<str>]>) -> Outputs {
-    Outputs { batch: ProduceBatch::new(topics.clone()), tags: Vec::new() }
+    Outputs { batch: ProduceBatch::new(topics.clone()), tags: Tags::default() }
 }
 
 fn set_key(current: &mut CurrentKey, key: Vec<u8>) {

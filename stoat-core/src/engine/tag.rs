@@ -27,6 +27,92 @@ impl Tag {
     }
 }
 
+/// The tags of a lane's outputs, in rising order. Most have no path, and those take 8 bytes each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tags {
+    numbers: Vec<u64>,
+    /// Those that have a path, by place.
+    paths: Vec<(u32, Path)>,
+}
+
+impl Tags {
+    /// Appends a tag.
+    #[inline]
+    pub fn push(&mut self, number: u64, path: &Path) {
+        if !path.is_root() {
+            self.paths.push((self.numbers.len() as u32, path.clone()));
+        }
+        self.numbers.push(number);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Bytes held.
+    pub fn weight(&self) -> usize {
+        self.numbers.len() * size_of::<u64>() + self.paths.len() * size_of::<(u32, Path)>()
+    }
+
+    /// All of them, one after the other.
+    pub fn iter(&self) -> impl Iterator<Item = Tag> {
+        let mut at = self.cursor();
+        std::iter::from_fn(move || {
+            let tag = Tag { number: at.number()?, path: at.path().cloned().unwrap_or_default() };
+            at.advance();
+            Some(tag)
+        })
+    }
+
+    /// Begins at the first.
+    pub fn cursor(&self) -> TagCursor<'_> {
+        TagCursor { tags: self, at: 0, path: 0 }
+    }
+}
+
+/// A place in [`Tags`].
+#[derive(Clone, Copy, Debug)]
+pub struct TagCursor<'a> {
+    tags: &'a Tags,
+    at: usize,
+    path: usize,
+}
+
+impl<'a> TagCursor<'a> {
+    /// Which tag it is at.
+    #[inline]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The number; `None` behind the last.
+    #[inline]
+    pub fn number(&self) -> Option<u64> {
+        self.tags.numbers.get(self.at).copied()
+    }
+
+    /// The path; `None` is the root, which comes before all others.
+    #[inline]
+    pub fn path(&self) -> Option<&'a Path> {
+        self.tags.paths.get(self.path).filter(|(i, _)| *i as usize == self.at).map(|(_, p)| p)
+    }
+
+    /// Goes to the next.
+    #[inline]
+    pub fn advance(&mut self) {
+        if self.path().is_some() {
+            self.path += 1;
+        }
+        self.at += 1;
+    }
+}
+
 /// A path of emission, as bytes that compare as the path does.
 ///
 /// What a record causes: one 4-byte ordinal per emission that needs telling apart. What a mark, tick or barrier causes
