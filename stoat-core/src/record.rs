@@ -1,9 +1,12 @@
 //! Records: what flows through a topology.
 
+pub(crate) mod pool;
+
 use std::sync::Arc;
 
 use crate::id::Offset;
 use crate::time::Timestamp;
+use pool::Pool;
 
 /// A record as a user's code sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +119,7 @@ impl Spans {
 
 /// Where one record lies in a [`RecordBatch`].
 #[derive(Clone, Debug)]
-struct RawEntry {
+pub(crate) struct RawEntry {
     offset: Offset,
     timestamp: Timestamp,
     spans: Spans,
@@ -130,6 +133,16 @@ pub struct RecordBatch {
     data: Vec<u8>,
     entries: Vec<RawEntry>,
     headers: Vec<Headers>,
+    /// Where the buffers go in the end.
+    home: Option<Arc<Pool<RawEntry>>>,
+}
+
+impl Drop for RecordBatch {
+    fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            home.put((std::mem::take(&mut self.data), std::mem::take(&mut self.entries)));
+        }
+    }
 }
 
 /// One record of a [`RecordBatch`], borrowed.
@@ -152,7 +165,17 @@ static NO_HEADERS: Headers = Headers(Vec::new());
 impl RecordBatch {
     /// Makes an empty batch with room for `records` of `bytes` in all.
     pub fn with_capacity(records: usize, bytes: usize) -> Self {
-        Self { data: Vec::with_capacity(bytes), entries: Vec::with_capacity(records), headers: Vec::new() }
+        let (data, entries) = (Vec::with_capacity(bytes), Vec::with_capacity(records));
+        Self { data, entries, headers: Vec::new(), home: None }
+    }
+
+    /// Makes an empty batch of used buffers, which go back in the end.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn reusing(home: &Arc<Pool<RawEntry>>, records: usize, bytes: usize) -> Self {
+        let (mut data, mut entries) = home.take();
+        data.reserve(bytes);
+        entries.reserve(records);
+        Self { data, entries, headers: Vec::new(), home: Some(Arc::clone(home)) }
     }
 
     /// Appends a record; offsets must rise.
@@ -238,8 +261,9 @@ pub struct OutRecord<'a> {
     pub headers: &'a Headers,
 }
 
+/// Where one record lies in a [`ProduceBatch`].
 #[derive(Clone, Debug)]
-struct OutEntry {
+pub(crate) struct OutEntry {
     topic: u32,
     partition: i32,
     timestamp: Timestamp,
@@ -254,12 +278,28 @@ pub struct ProduceBatch {
     data: Vec<u8>,
     entries: Vec<OutEntry>,
     headers: Vec<Headers>,
+    /// Where the buffers go in the end.
+    home: Option<Arc<Pool<OutEntry>>>,
+}
+
+impl Drop for ProduceBatch {
+    fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            home.put((std::mem::take(&mut self.data), std::mem::take(&mut self.entries)));
+        }
+    }
 }
 
 impl ProduceBatch {
     /// Makes an empty batch that writes to topics of this table.
     pub fn new(topics: Arc<[Arc<str>]>) -> Self {
-        Self { topics, data: Vec::new(), entries: Vec::new(), headers: Vec::new() }
+        Self { topics, data: Vec::new(), entries: Vec::new(), headers: Vec::new(), home: None }
+    }
+
+    /// The same of used buffers, which go back in the end.
+    pub(crate) fn reusing(topics: Arc<[Arc<str>]>, home: &Arc<Pool<OutEntry>>) -> Self {
+        let (data, entries) = home.take();
+        Self { topics, data, entries, headers: Vec::new(), home: Some(Arc::clone(home)) }
     }
 
     /// The table of topics.

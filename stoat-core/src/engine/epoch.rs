@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn i01_outputs_of_one_record_on_several_lanes_go_out_by_their_paths() {
-        let lanes = [outputs(&[(1, 2), (1, 3), (2, 1)]), outputs(&[(1, 0), (1, 4), (2, 0), (3, 0)]), outputs(&[(1, 1)])];
+        let lanes =
+            [outputs(&[(1, 2), (1, 3), (2, 1)]), outputs(&[(1, 0), (1, 4), (2, 0), (3, 0)]), outputs(&[(1, 1)])];
         let places = [(1, 0), (2, 0), (0, 0), (0, 1), (1, 1), (1, 2), (0, 2), (1, 3)];
         assert_eq!(merge(&lanes), places);
     }

@@ -1,8 +1,11 @@
 //! Tags: the place of everything in ingest order.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::id::SubTopologyId;
+use crate::record::pool::Pool;
 use crate::time::Timestamp;
 
 /// Ingest number, then the path of emission. Every sender sends in rising order of tags; a lane with several inputs
@@ -28,14 +31,29 @@ impl Tag {
 }
 
 /// The tags of a lane's outputs, in rising order. Most have no path, and those take 8 bytes each.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Tags {
     numbers: Vec<u64>,
     /// Those that have a path, by place.
     paths: Vec<(u32, Path)>,
+    /// Where the buffer goes in the end.
+    home: Option<Arc<Pool<u64>>>,
+}
+
+impl Drop for Tags {
+    fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            home.put((Vec::new(), std::mem::take(&mut self.numbers)));
+        }
+    }
 }
 
 impl Tags {
+    /// Makes an empty list of a used buffer, which goes back in the end.
+    pub(crate) fn reusing(home: &Arc<Pool<u64>>) -> Self {
+        Self { numbers: home.take().1, paths: Vec::new(), home: Some(Arc::clone(home)) }
+    }
+
     /// Appends a tag.
     #[inline]
     pub fn push(&mut self, number: u64, path: &Path) {

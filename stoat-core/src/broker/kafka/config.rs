@@ -89,8 +89,11 @@ const FORCED: &[&str] = &[
     "delivery.report.only.error",
 ];
 
-/// librdkafka's bookkeeping for one message, in bytes, measured by its structures; it does not count it by itself.
+/// librdkafka's bookkeeping for one message that it has fetched, in bytes, measured by its structures; it does not count it
+/// by itself.
 const MESSAGE_OVERHEAD: usize = 512;
+/// The same for one that it is to write: what memory grew by with the length of the queue, the record's own bytes aside.
+const QUEUED_OVERHEAD: usize = 256;
 
 /// The longest that a broker without new records takes to answer.
 const LONGEST_FETCH: Duration = Duration::from_millis(50);
@@ -162,17 +165,18 @@ impl KafkaConfig {
         let ours = [
             // A record's size is the topic's affair: the client must not be the one that refuses it.
             ("message.max.bytes", "100000000".to_owned()),
-            ("linger.ms", std::env::var("X_LINGER").unwrap_or("2".to_owned())),
+            // A transaction's records are all there: what there is to gather comes while the requests before are under way.
+            ("linger.ms", "0.1".to_owned()),
             // Between two transactions the coordinator is busy with the markers for some milliseconds and says so; by
             // default the client then sleeps 100 ms, and twice as long each time.
             ("retry.backoff.ms", "2".to_owned()),
             ("retry.backoff.max.ms", "8".to_owned()),
             // It follows retry.backoff.ms otherwise, which is far too often for asking who leads.
             ("topic.metadata.refresh.fast.interval.ms", "50".to_owned()),
-            ("batch.size", std::env::var("X_BATCH").unwrap_or(batch_size.to_string())),
+            ("batch.size", batch_size.to_string()),
             // Bytes are bounded, and the bookkeeping that librdkafka does not count as well.
             ("queue.buffering.max.kbytes", (share / 2 / 1024).max(64).to_string()),
-            ("queue.buffering.max.messages", std::env::var("X_MSG").unwrap_or((share / 2 / MESSAGE_OVERHEAD).max(1000).to_string())),
+            ("queue.buffering.max.messages", (share / 2 / QUEUED_OVERHEAD).max(1000).to_string()),
         ];
         let mut all = vec![
             ("enable.idempotence", "true".to_owned()),
