@@ -11,6 +11,7 @@ use super::memory::{State, check_kind};
 use super::{Batch, ByteStore, Row, Stamp, StoreKind, StoreSet};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Generation;
+use crate::time::Timestamp;
 
 /// The disk: outlives the sets that are opened on it, as a directory outlives a process.
 #[derive(Clone, Debug, Default)]
@@ -184,6 +185,12 @@ impl ByteStore for TwinStore {
     fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         let state = self.with(|store| Ok(Arc::clone(&store.now)))?;
         state.scan(from, to, visit);
+        Ok(())
+    }
+
+    fn due(&self, time: Timestamp, key: &[u8], visit: &mut dyn FnMut(Timestamp, &[u8]) -> bool) -> Result<()> {
+        let state = self.with(|store| Ok(Arc::clone(&store.now)))?;
+        state.due(time, key, visit);
         Ok(())
     }
 

@@ -167,4 +167,6 @@ pub struct LaneBuild<'a> {
     pub receiving_lanes: u32,
     /// All stores' bytes, by [`StoreId`].
     pub stores: &'a [Arc<dyn ByteStore>],
+    /// Bytes that the lane may keep in memory beside what is not committed.
+    pub cache: usize,
 }
