@@ -280,11 +280,6 @@ impl<V> Overlay<V> {
         (0..).zip(&self.entries).filter(|(_, e)| e.is_some()).map(|(i, _)| Slot(i)).collect()
     }
 
-    /// The number of entries.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
-    }
-
     /// All entries, in no order that may reach output.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&KeyBytes, Option<&V>)> {
         self.entries.iter().flatten().map(|e| (&e.key, e.value.as_ref()))

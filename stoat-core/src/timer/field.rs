@@ -6,7 +6,7 @@ use crate::store::Row;
 use crate::time::{TimeDomain, Timestamp};
 
 /// A timer field as its lane sees it.
-pub(crate) trait TimerOps: Send + 'static {
+pub(super) trait TimerOps: Send + 'static {
     type Row: TimerRow;
 
     fn pending(&self) -> &Pending<Self::Row>;

@@ -8,6 +8,7 @@ use super::super::message::Mark;
 use super::model::{Model, Output, Stored, numbers, texts, times, within};
 use super::shapes::{Chain, other_key};
 use super::*;
+use crate::store::{StoreKind, StoreSet};
 
 // --- sessions --------------------------------------------------------------------------------------------------------
 
@@ -843,7 +844,7 @@ impl Expire {
 
 #[test]
 fn t26_what_a_timer_expires_is_gone_from_the_store_and_from_its_changelog() {
-    let graph = graph_of(|t| t.source::<In>().process::<Expire>());
+    let graph = graph_of(|t| drop(t.source::<In>().process::<Expire>()));
     let mut world = World::new(26);
     world.feed(&fed("k".into(), "v".into(), START));
     world.run(&graph, 2);
@@ -854,10 +855,10 @@ fn t26_what_a_timer_expires_is_gone_from_the_store_and_from_its_changelog() {
         of.unwrap().value
     };
     assert_eq!(last(&world), None);
-    for disk in [world.disk.clone(), crate::store::twin::TwinDisk::new()] {
+    for disk in [world.disk.clone(), TwinDisk::new()] {
         world.disk = disk;
         world.run(&graph, 3);
-        let stored = world.disk.open_set().open("kept", crate::store::StoreKind::KeyValue).unwrap();
+        let stored = world.disk.open_set().open("kept", StoreKind::KeyValue).unwrap();
         assert_eq!(stored.get(b"k").unwrap(), None);
         assert_eq!(last(&world), None);
     }
