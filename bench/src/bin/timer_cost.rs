@@ -160,7 +160,10 @@ fn run(kind: &str, place: &str, pending: u64, budget: usize) -> stoat_core::Resu
     let mut set: Box<dyn StoreSet> = if place == "memory" {
         Box::new(MemoryStoreSet::new())
     } else {
-        Box::new(RocksStoreSet::open(&RocksConfig { memory: shares.rocksdb, ..RocksConfig::new(&scratch.0, "timer-cost") })?)
+        Box::new(RocksStoreSet::open(&RocksConfig {
+            memory: shares.rocksdb,
+            ..RocksConfig::new(&scratch.0, "timer-cost")
+        })?)
     };
     let store = set.open(&graph.stores[0].name, graph.stores[0].kind)?;
     let (rss, begin) = (resident(), Instant::now());
@@ -253,7 +256,14 @@ impl Bench {
             settings: NetSettings { credit: 1_000, ..NetSettings::default() },
         };
         let entry = places(graph)[graph.sources[0].node.0 as usize];
-        Ok(Self { net: DeterministicNet::new(build_lanes(&build)?, 0), store, entry, next: 1, epoch: 1, events: Vec::new() })
+        Ok(Self {
+            net: DeterministicNet::new(build_lanes(&build)?, 0),
+            store,
+            entry,
+            next: 1,
+            epoch: 1,
+            events: Vec::new(),
+        })
     }
 
     /// Nanoseconds of a record whose handler does nothing.

@@ -258,7 +258,8 @@ impl Engine {
         let shares = self.config.shares();
         let lanes = counts.iter().sum::<u32>().max(1) as usize;
         // What all lanes fire at one mark, and what that writes, is to take a quarter of the bytes that may be uncommitted.
-        let timers_per_mark = (shares.uncommitted / 4 / lanes / FIRED).clamp(64, NetSettings::default().timers_per_mark);
+        let timers_per_mark =
+            (shares.uncommitted / 4 / lanes / FIRED).clamp(64, NetSettings::default().timers_per_mark);
         let build = NetBuild {
             graph: &self.graph,
             lane_counts: &counts,

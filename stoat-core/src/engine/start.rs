@@ -24,10 +24,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Generation, NextOffset, StoreId, TopicPartition};
 use crate::plan::{Plan, epoch_topic};
 use crate::record::{Headers, ProduceBatch};
+use crate::store::layout::row_of_local;
 use crate::store::restore::{
     ChangelogFacts, FoundChangelog, Placement, RecordedChangelog, Replay, RestoreDecision, decide,
 };
-use crate::store::layout::row_of_local;
 use crate::store::{ByteStore, Row, StoreKind, StoreSet};
 use crate::time::Timestamp;
 use crate::topology::graph::{Graph, Reencode};
@@ -955,9 +955,17 @@ impl Start {
             let how = reencoding(cx.graph, &c.name, from).ok_or_else(|| {
                 Error::new(ErrorKind::Internal, format!("store `{}` is to be re-encoded, but nothing says how", c.name))
             })?;
-            tracing::warn!("the keys of store `{}`, written by codec {from}, are written anew with {}", c.name, c.key_codec);
-            let rows = reencoded(&*cx.stores[i], c.kind, how, cx.wall).map_err(|e| e.at(format!("store `{}`", c.name)))?;
-            weight += rows.iter().map(|r| size_of::<Row>() + 2 * r.key.len() + r.value.as_ref().map_or(0, Vec::len)).sum::<usize>();
+            tracing::warn!(
+                "the keys of store `{}`, written by codec {from}, are written anew with {}",
+                c.name,
+                c.key_codec
+            );
+            let rows =
+                reencoded(&*cx.stores[i], c.kind, how, cx.wall).map_err(|e| e.at(format!("store `{}`", c.name)))?;
+            weight += rows
+                .iter()
+                .map(|r| size_of::<Row>() + 2 * r.key.len() + r.value.as_ref().map_or(0, Vec::len))
+                .sum::<usize>();
             all.push((StoreId(i as u32), rows));
         }
         let budget = cx.config.memory_budget.as_u64();

@@ -161,8 +161,8 @@ pub trait PendingTimers {
     /// When the store cannot be read.
     fn first(&mut self, upto: Timestamp) -> Result<Option<(Timestamp, &[u8])>>;
 
-    /// About where the `n`-th pending timer (from 0) is, by time, then key: not before the first one. `None`: there are no
-    /// more than `n`.
+    /// About where the `n`-th pending timer (from 0) is, by time, then key: not before the first one, unless the store was
+    /// not looked through so far. `None`: there are no more than `n`.
     ///
     /// # Errors
     /// When the store cannot be read.

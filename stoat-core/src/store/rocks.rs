@@ -331,7 +331,9 @@ impl RocksStore {
             }
             written.is_ok()
         })?;
-        written.and_then(|()| self.shared.db.write_opt(rows, &self.shared.write)).map_err(|e| self.failure("written", &e))?;
+        written
+            .and_then(|()| self.shared.db.write_opt(rows, &self.shared.write))
+            .map_err(|e| self.failure("written", &e))?;
         self.write_kind()
     }
 

@@ -288,6 +288,8 @@ impl<V: TimerRow> Pending<V> {
         all.retain_mut(|near| {
             let left = self.rows.unpin(near.slot);
             let Some(time) = self.rows.value(near.slot).map(|v| v.time(self.rows.key(near.slot))) else {
+                // The row of the handler that runs is written, so it stays.
+                self.rows.drop_if_idle(near.slot);
                 return false;
             };
             // The last entry of a row stands for it.
@@ -379,8 +381,8 @@ impl<V: TimerRow> Pending<V> {
         *self.rows.write(first.slot, first.time) = None;
     }
 
-    /// About the `n`-th pending timer (from 0): not before the first, and not behind what is near. `None`: there are no
-    /// more than `n`.
+    /// About where the `n`-th pending timer (from 0) is: not before the first, and not behind what is near. Where nothing is
+    /// near, how far the store was looked through. `None`: there are no more than `n`.
     pub(super) fn nth(&mut self, n: usize) -> Result<Option<(Timestamp, Vec<u8>)>> {
         // Takes entries of no use away from the front, and reads a store that was not read yet.
         self.first(Timestamp::MIN)?;
@@ -391,7 +393,8 @@ impl<V: TimerRow> Pending<V> {
         let mut sample: Vec<Near> = self.heap.all().iter().step_by(step).copied().collect();
         let n = n.div_ceil(step).min(sample.len() - 1);
         let before = before(&self.rows);
-        let order = |a: &Near, b: &Near| if before(*a, *b) { std::cmp::Ordering::Less } else { std::cmp::Ordering::Greater };
+        let order =
+            |a: &Near, b: &Near| if before(*a, *b) { std::cmp::Ordering::Less } else { std::cmp::Ordering::Greater };
         let (_, nth, _) = sample.select_nth_unstable_by(n, order);
         Ok(Some((nth.time, key_of::<V>(self.rows.key(nth.slot)).to_vec())))
     }

@@ -364,7 +364,11 @@ fn check<F: Ops>(ops: Vec<Op>, lanes: u32) {
         let mut rows = Vec::new();
         for (i, key) in others.enumerate() {
             let time = (i as i64 % 30).to_be_bytes();
-            let (row, value) = if F::ONE { (key.clone().into_bytes(), time.to_vec()) } else { ([key.as_bytes(), &time].concat(), Vec::new()) };
+            let (row, value) = if F::ONE {
+                (key.clone().into_bytes(), time.to_vec())
+            } else {
+                ([key.as_bytes(), &time].concat(), Vec::new())
+            };
             other.insert((i as i64 % 30, key.clone()));
             rows.push(Row { lane_key: key.len(), key: row, value: Some(value), timestamp: Timestamp(0) });
         }
@@ -440,7 +444,9 @@ fn check<F: Ops>(ops: Vec<Op>, lanes: u32) {
         assert_eq!(found, model.iter().cloned().collect::<Vec<_>>());
         let first = model.first().cloned();
         if let Some((time, key)) = PendingTimers::nth(&mut field, 2).unwrap() {
-            assert!(first.is_none_or(|f| f <= (time.0, text(&key))), "a mark that goes there fires something");
+            // Where nothing is near, the place is that up to which the store was looked through.
+            let near = field.pending().near() > 0;
+            assert!(!near || first.is_none_or(|f| f <= (time.0, text(&key))), "a mark that goes there fires something");
         } else {
             assert!(model.len() <= 2, "three are pending, but nothing is said");
         }

@@ -418,7 +418,8 @@ fn timers_are_given_by_time_and_key(place: &mut dyn Place) {
         for epoch in 1..60 {
             let mut rows = Vec::new();
             for _ in 0..below(8) {
-                let key = [&b""[..], b"a", b"a\0", b"ab", b"\xff", b"a longer key of more than 24 bytes"][below(6) as usize];
+                let key =
+                    [&b""[..], b"a", b"a\0", b"ab", b"\xff", b"a longer key of more than 24 bytes"][below(6) as usize];
                 let time = times[below(9) as usize];
                 let (row, value) = match kind {
                     StoreKind::Timer => (key.to_vec(), time.to_be_bytes().to_vec()),
@@ -447,7 +448,8 @@ fn timers_are_given_by_time_and_key(place: &mut dyn Place) {
                 }
                 _ => {}
             }
-            let key = |row: &Vec<u8>| if kind == StoreKind::Timer { row.clone() } else { row[..row.len() - 8].to_vec() };
+            let key =
+                |row: &Vec<u8>| if kind == StoreKind::Timer { row.clone() } else { row[..row.len() - 8].to_vec() };
             let mut want: Vec<(i64, Vec<u8>)> = pending.iter().map(|(row, time)| (*time, key(row))).collect();
             want.sort();
             assert_eq!(due(&*store, i64::MIN, b""), want, "{kind:?}, epoch {epoch}");
