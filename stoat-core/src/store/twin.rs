@@ -60,9 +60,13 @@ impl TwinDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the directory, as a process does at its start.
+    /// Opens the directory, as a process does at its start: generations are those of a process, and begin anew.
     pub fn open_set(&self) -> TwinStoreSet {
-        TwinStoreSet { disk: self.clone(), life: self.lock().life }
+        let mut disk = self.lock();
+        for store in disk.stores.values_mut() {
+            store.newest = Generation::default();
+        }
+        TwinStoreSet { disk: self.clone(), life: disk.life }
     }
 
     /// Ends the process that has the directory open; each store forgets all that was applied since its last flush.
