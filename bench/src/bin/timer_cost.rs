@@ -12,7 +12,7 @@
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use clap::Parser;
@@ -199,7 +199,7 @@ fn run(kind: &str, place: &str, pending: u64, budget: usize) -> stoat_core::Resu
         // Until as many have fired as are measured; a round of few fires all.
         let mut to = from;
         while fires.count < (round + 1) * (pending - half).min(MOST / 2) && to < from + 2 * pending {
-            to += (pending / 20).clamp(1, 10_000);
+            to += (pending / 20).clamp(1_000, 10_000);
             bench.fire(to, &mut fires)?;
         }
         if pending <= MOST {
@@ -359,9 +359,18 @@ fn mixed(x: u64) -> u64 {
 
 /// Nanoseconds of CPU that this thread spends on it.
 fn spent(act: impl FnOnce()) -> u64 {
+    static LOOK: OnceLock<u64> = OnceLock::new();
+    // What a look at the clock itself takes.
+    let look = *LOOK.get_or_init(|| {
+        let before = cpu();
+        for _ in 0..1_000 {
+            std::hint::black_box(cpu());
+        }
+        cpu().saturating_sub(before) / 1_000
+    });
     let before = cpu();
     act();
-    cpu().saturating_sub(before)
+    cpu().saturating_sub(before + look)
 }
 
 /// CPU time of this thread as Linux counts it; zero elsewhere.

@@ -560,7 +560,7 @@ fn fire(
             (*at, *count) = (clock, 1);
             key.clone_from(&least);
         }
-        cx.path = Path::fired(stage, clock, &least, *count);
+        cx.path.set_fired(stage, clock, &least, *count);
         cx.origin = None;
         cx.key.hash = lane_hash(&least);
         cx.key.bytes.clone_from(&least);

@@ -275,9 +275,14 @@ impl<V> Overlay<V> {
         }
     }
 
-    /// The places of all entries, in no order that may reach output.
-    pub(crate) fn slots(&self) -> Vec<Slot> {
-        (0..).zip(&self.entries).filter(|(_, e)| e.is_some()).map(|(i, _)| Slot(i)).collect()
+    /// How many places there are, for [`Overlay::at`].
+    pub(crate) fn places(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// The entry at a place, if there is one. Their order must not reach output.
+    pub(crate) fn at(&self, place: u32) -> Option<Slot> {
+        self.entries[place as usize].is_some().then_some(Slot(place))
     }
 
     /// All entries, in no order that may reach output.

@@ -124,7 +124,7 @@ pub(super) struct Pending<V> {
 /// What a near timer takes, roughly: its row and its entry in the heap.
 pub(super) const NEAR: usize = 128;
 /// Of what one load reads, in timers.
-const CHUNK: std::ops::RangeInclusive<usize> = 2..=4096;
+const CHUNK: std::ops::RangeInclusive<usize> = 2..=16_384;
 /// A place in `own`.
 const OWN: usize = size_of::<(KeyBytes, Place)>() + 8;
 /// Entries that the heap may have beyond twice those of use.
@@ -333,8 +333,10 @@ impl<V: TimerRow> Pending<V> {
         })?;
         self.key = row;
         self.horizon = next;
-        for slot in self.rows.slots() {
-            if self.rows.pins(slot) == 0
+        // What is written and not in the store, or was read, and near now.
+        for place in 0..self.rows.places() {
+            if let Some(slot) = self.rows.at(place)
+                && self.rows.pins(slot) == 0
                 && let Some(time) = self.time(slot)
                 && self.is_near(time, key_of::<V>(self.rows.key(slot)))
             {
@@ -563,7 +565,7 @@ impl<V: TimerRow> Pending<V> {
             *at = (at.0 + 1, at.1.min(near.time));
         }
         let mut live = 0;
-        for slot in self.rows.slots() {
+        for slot in (0..self.rows.places()).filter_map(|place| self.rows.at(place)) {
             let (n, earliest) = entries.get(&slot.place()).copied().unwrap_or((0, Timestamp::MAX));
             assert_eq!(self.rows.pins(slot), n, "a pin for each entry");
             if let Some(time) = self.time(slot) {
