@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use smallvec::SmallVec;
+
 use super::{Batch, ByteStore, Stamp, StoreKind, StoreSet, layout};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Generation;
@@ -71,16 +73,23 @@ pub(super) fn check_kind(name: &str, found: StoreKind, wanted: StoreKind) -> Res
     ))
 }
 
+/// Short ones lie in the tree itself: finding one among millions is a matter of cache misses.
+type Bytes = SmallVec<[u8; 24]>;
+
 /// Rows and what they are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    pub(super) rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    rows: BTreeMap<Bytes, Bytes>,
     /// The rows of a store of timers by time; see [`layout::due_key`].
-    due: BTreeSet<Box<[u8]>>,
+    due: BTreeSet<Bytes>,
     pub(super) stamp: Option<Stamp>,
 }
 
 impl State {
+    pub(super) fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.rows.get(key).map(|v| v.to_vec())
+    }
+
     pub(super) fn apply(&mut self, kind: StoreKind, batch: &Batch) {
         self.apply_rows(kind, &batch.rows);
         self.stamp = Some(batch.stamp.over(self.stamp.as_ref()));
@@ -89,24 +98,20 @@ impl State {
     pub(super) fn apply_rows(&mut self, kind: StoreKind, rows: &[super::Row]) {
         for row in rows {
             let value = layout::local_value(kind, row);
-            if !kind.is_timers() {
-                match value {
-                    Some(value) => self.rows.insert(row.key.clone(), value.into_owned()),
-                    None => self.rows.remove(&row.key),
-                };
-                continue;
-            }
             let new = value.as_deref().and_then(|v| layout::due_of(kind, &row.key, v));
             let old = match value {
-                Some(value) => self.rows.insert(row.key.clone(), value.into_owned()),
-                None => self.rows.remove(&row.key),
+                Some(value) => self.rows.insert(Bytes::from_slice(&row.key), Bytes::from_slice(&value)),
+                None => self.rows.remove(row.key.as_slice()),
             };
+            if !kind.is_timers() {
+                continue;
+            }
             let old = old.and_then(|v| layout::due_of(kind, &row.key, &v));
             if old != new {
                 if let Some(old) = old {
                     self.due.remove(old.as_slice());
                 }
-                self.due.extend(new.map(|n| Box::from(n.as_slice())));
+                self.due.extend(new.map(|n| Bytes::from_slice(&n)));
             }
         }
     }
@@ -159,7 +164,7 @@ impl MemoryStore {
 
 impl ByteStore for MemoryStore {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.state.read().unwrap_or_else(PoisonError::into_inner).rows.get(key).cloned())
+        Ok(self.state.read().unwrap_or_else(PoisonError::into_inner).get(key))
     }
 
     fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {

@@ -183,7 +183,7 @@ impl TwinStore {
 
 impl ByteStore for TwinStore {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.with(|store| Ok(store.now.rows.get(key).cloned()))
+        self.with(|store| Ok(store.now.get(key)))
     }
 
     fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {

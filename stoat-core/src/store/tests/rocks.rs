@@ -186,7 +186,7 @@ fn i13_a_crash_while_old_timers_are_put_in_order_leaves_them_to_the_next_start()
         // As version 1 left it, but for some rows by time.
         let db = raw(dir.path(), &["default", "store.idle"]);
         let family = db.cf_handle("store.idle").unwrap();
-        db.delete_range_cf(&family, [2_u8, 0x80, 0, 0, 0, 0, 0, 0, 100], [3_u8]).unwrap();
+        db.delete_range_cf(&family, &[2_u8, 0x80, 0, 0, 0, 0, 0, 0, 100][..], &[3_u8][..]).unwrap();
         db.put_cf(&family, b"\0kind", b"STKD\x01timer").unwrap();
     }
     assert_eq!(due(&*open(dir.path()).open("idle", StoreKind::Timer).unwrap()), want);
