@@ -9,6 +9,7 @@ use clap::Parser;
 use crate::broker::Broker;
 use crate::broker::blocking::BlockingClient;
 use crate::broker::embedded::{ClientConfig, EmbeddedBroker, EmbeddedConfig, Fsync};
+use crate::codec::{Decode, Encode};
 use crate::config::{Config, FsyncPolicy};
 use crate::engine::core::{Engine, EngineParts, NetFactory, Status};
 use crate::engine::executor::{Executor, StopHandle};
@@ -107,6 +108,8 @@ pub struct App {
     name: &'static str,
     build: fn(&mut Topology),
     config: Config,
+    /// Stores whose keys are written anew, each with what says how.
+    reencode: Vec<(String, fn(&mut Graph, &str) -> Result<()>)>,
 }
 
 impl App {
@@ -114,7 +117,7 @@ impl App {
     /// the name with hyphens for underscores, unless it is configured.
     pub fn new(name: &'static str, build: fn(&mut Topology)) -> Self {
         let config = Config { application_id: Some(name.replace('_', "-")), ..Config::default() };
-        Self { name, build, config }
+        Self { name, build, config, reencode: Vec::new() }
     }
 
     /// Sets a configuration key in code; file, environment and command line win over it.
@@ -126,14 +129,42 @@ impl App {
         Ok(self)
     }
 
+    /// Writes the keys of a store anew where another codec wrote them: stored keys are in their codec's bytes, so a start
+    /// with another codec is refused. `K` is the key type, `Old` the codec it had, `New` the one it has now.
+    ///
+    /// All stores of timers and values that share the lane have to be named, for their keys had one codec. The next start
+    /// reads them all, and writes the new rows, deletes the old ones and records the codec in one transaction: killed in
+    /// between, it finds the old state or the new one. That takes the memory of the rows, which must stay within
+    /// `stoat.memory.budget`, and the time of one transaction. Later starts find nothing to do; take the call out then.
+    ///
+    /// ```no_run
+    /// use stoat_core::app::App;
+    /// use stoat_core::codec::{Json, Utf8};
+    ///
+    /// fn main() -> stoat_core::Result<()> {
+    ///     // The users' ids were written as JSON strings, with quotes.
+    ///     let app = App::new("sessions", |_t| {});
+    ///     app.reencode::<String, Json, Utf8>("open").reencode::<String, Json, Utf8>("idle").run()
+    /// }
+    /// ```
+    #[must_use]
+    pub fn reencode<K: 'static, Old: Decode<K>, New: Encode<K>>(mut self, store: &str) -> Self {
+        self.reencode.push((store.to_owned(), Graph::reencode::<K, Old, New>));
+        self
+    }
+
     /// The declared graph.
     ///
     /// # Errors
-    /// What is wrong with the topology that types could not prove.
+    /// What is wrong with the topology that types could not prove, or with what is to be re-encoded.
     pub fn graph(&self) -> Result<Graph> {
         let mut t = Topology::new(self.name);
         (self.build)(&mut t);
-        t.build()
+        let mut graph = t.build()?;
+        for (store, reencode) in &self.reencode {
+            reencode(&mut graph, store)?;
+        }
+        Ok(graph)
     }
 
     /// Runs with `stoat.yaml`, the environment and the command line of this process, until SIGTERM or SIGINT.

@@ -264,7 +264,7 @@ pub struct Shares {
     pub fetched: usize,
     /// Written and not committed: at half of it the epoch ends early, at all of it no record is dispatched.
     pub uncommitted: usize,
-    /// Decoded values that are committed.
+    /// Decoded values that are committed, and the timers that fire next; divided by what each holds.
     pub cache: usize,
     /// RocksDB's block cache and memtables together.
     pub rocksdb: usize,

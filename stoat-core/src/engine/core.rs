@@ -23,6 +23,9 @@ use crate::topology::graph::Graph;
 /// Makes the lanes of one generation.
 pub type NetFactory = Box<dyn FnMut(&NetBuild<'_>) -> Result<Box<dyn LaneNet>> + Send>;
 
+/// What a timer that fires leaves uncommitted, roughly: its row, what it writes and forwards.
+const FIRED: usize = 512;
+
 /// What an engine is made of.
 pub struct EngineParts {
     /// The declared topology.
@@ -252,6 +255,11 @@ impl Engine {
             .map(|(s, w)| known.record.punctuated.get(&s.name).copied().unwrap_or(*w))
             .collect();
         let counts = plan.lane_counts();
+        let shares = self.config.shares();
+        let lanes = counts.iter().sum::<u32>().max(1) as usize;
+        // What all lanes fire at one mark, and what that writes, is to take a quarter of the bytes that may be uncommitted.
+        let timers_per_mark =
+            (shares.uncommitted / 4 / lanes / FIRED).clamp(64, NetSettings::default().timers_per_mark);
         let build = NetBuild {
             graph: &self.graph,
             lane_counts: &counts,
@@ -261,8 +269,8 @@ impl Engine {
             watermarks: &watermarks,
             punctuated: &punctuated,
             wall: known.record.wall,
-            cache_budget: self.config.shares().cache,
-            settings: NetSettings::default(),
+            cache_budget: shares.cache,
+            settings: NetSettings { timers_per_mark, ..NetSettings::default() },
         };
         let net = (self.net)(&build)?;
         let places = places(&self.graph);

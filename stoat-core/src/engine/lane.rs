@@ -137,17 +137,6 @@ impl Lane {
         self.waiting.is_some()
     }
 
-    /// Gives the lane a pending timer that its store holds.
-    pub(crate) fn load_timer(&mut self, store: StoreId, key: &[u8], time: Timestamp) {
-        each_field(&mut self.nodes, &self.stateful, |_, f| {
-            if f.store() == store
-                && let Some(t) = f.timers()
-            {
-                t.load(key, time);
-            }
-        });
-    }
-
     /// Whether anything here follows the wall clock.
     pub(crate) fn wants_ticks(&mut self) -> bool {
         let mut wall = self.stateful.iter().flat_map(|s| &s.punctuators).any(|p| p.domain == TimeDomain::Wall);
@@ -170,7 +159,7 @@ impl Lane {
         let mut watermark = Timestamp::MIN;
         match control {
             Control::Mark(mark) => watermark = self.mark(*number, mark, message.watermark, fx)?,
-            Control::Tick(wall) => self.tick(*number, *wall)?,
+            Control::Tick(wall) => self.tick(*number, *wall, fx)?,
             Control::Barrier(epoch) => self.barrier(*number, *epoch, fx)?,
             Control::Applied(epoch) => self.applied(*epoch)?,
         }
@@ -186,13 +175,15 @@ impl Lane {
         self.guarded(0, |cx, stateful| {
             for write in writes {
                 if lane_of(lane_hash(&write.key), lanes) == id.lane.0 {
+                    let mut taken = Ok(());
                     each_field(cx.nodes, stateful, |_, f| {
                         if f.store() == write.store
                             && let Some(t) = f.timers()
                         {
-                            t.apply_foreign(write);
+                            taken = t.apply_foreign(write);
                         }
                     });
+                    taken?;
                 }
             }
             Ok(())
@@ -301,26 +292,48 @@ impl Lane {
             self.punctuate(number, TimeDomain::Event, before, watermark)?;
             self.punctuated = watermark;
         }
-        let (mut more_due, mut nth) = (false, None::<Position>);
-        let n = self.timers_per_mark - 1;
-        each_timers(&mut self.nodes, &self.stateful, TimeDomain::Event, |_, _, t| {
-            more_due |= t.first().is_some_and(|(time, _)| time <= watermark);
-            if let Some((time, key)) = t.nth(n) {
-                let p = Position { time, key };
-                if nth.as_ref().is_none_or(|least| p < *least) {
-                    nth = Some(p);
-                }
-            }
-        });
+        let (more_due, nth) = self.pending(number, TimeDomain::Event, watermark)?;
         fx.events.push(NetEvent::Marked { lane: self.id, number, more_due, nth });
         Ok(if more_due { Timestamp::MIN } else { watermark })
     }
 
-    fn tick(&mut self, number: u64, wall: Timestamp) -> Result<(), Failure> {
+    /// Whether timers of a clock are left at or before `upto`, and the smallest position of a field's n-th pending one.
+    fn pending(
+        &mut self,
+        number: u64,
+        domain: TimeDomain,
+        upto: Timestamp,
+    ) -> Result<(bool, Option<Position>), Failure> {
+        let n = self.timers_per_mark - 1;
+        self.guarded(number, |cx, stateful| {
+            let (mut more_due, mut nth, mut read) = (false, None::<Position>, Ok(()));
+            each_timers(cx.nodes, stateful, domain, |_, _, t| {
+                let mut look = || {
+                    more_due |= t.first(upto)?.is_some();
+                    if let Some((time, key)) = t.nth(n)? {
+                        let p = Position { time, key };
+                        if nth.as_ref().is_none_or(|least| p < *least) {
+                            nth = Some(p);
+                        }
+                    }
+                    Ok(())
+                };
+                if read.is_ok() {
+                    read = look();
+                }
+            });
+            read.map(|()| (more_due, nth))
+        })
+    }
+
+    fn tick(&mut self, number: u64, wall: Timestamp, fx: &mut Effects) -> Result<(), Failure> {
         let (stage, before) = (self.id.sub, self.now.wall);
         self.now.wall = wall;
         self.guarded(number, |cx, stateful| fire(cx, stateful, stage, TimeDomain::Wall, wall, None))?;
-        self.punctuate(number, TimeDomain::Wall, before, wall)
+        self.punctuate(number, TimeDomain::Wall, before, wall)?;
+        let (_, nth) = self.pending(number, TimeDomain::Wall, wall)?;
+        fx.events.push(NetEvent::Ticked { lane: self.id, number, nth: nth.map(|p| p.time) });
+        Ok(())
     }
 
     /// Calls the punctuators of which a multiple of `every` lies in `before < t <= now`: first those without a key,
@@ -530,41 +543,47 @@ fn fire(
     limit: Option<&Position>,
 ) -> Result<()> {
     let mut clock = Timestamp::MIN;
+    // Behind the limit nothing is looked for.
+    let upto = limit.map_or(upto, |l| upto.min(l.time));
     // All firings of one key at one time follow each other: no other timer can come between, as a key sets timers for
     // itself only. So counting on here tells them apart.
-    let mut last: Option<(Timestamp, Vec<u8>, u32)> = None;
+    let mut last: (Timestamp, Vec<u8>, u32) = (Timestamp::MIN, Vec::new(), 0);
     let mut least = Vec::new();
     loop {
         let mut due: Option<(Timestamp, usize, usize)> = None;
-        each_timers(cx.nodes, stateful, domain, |place, field, t| {
-            let Some((time, key)) = t.first() else { return };
-            if time <= upto && due.is_none_or(|(best, ..)| (time, key) < (best, least.as_slice())) {
+        let mut read = Ok(());
+        each_timers(cx.nodes, stateful, domain, |place, field, t| match t.first(upto) {
+            Ok(Some((time, key))) if due.is_none_or(|(best, ..)| (time, key) < (best, least.as_slice())) => {
                 due = Some((time, place, field));
                 least.clear();
                 least.extend_from_slice(key);
             }
+            Ok(_) => {}
+            Err(e) => read = Err(e),
         });
+        read?;
         let Some((time, place, field)) = due else { return Ok(()) };
         clock = clock.max(time);
         if limit.is_some_and(|l| (clock, &least) > (l.time, &l.key)) {
             return Ok(());
         }
         visit_field(cx.nodes, place, field, &mut |f| {
-            f.timers().and_then(PendingTimers::take_first);
+            if let Some(t) = f.timers() {
+                t.take_first();
+            }
         });
-        let count = match &mut last {
-            Some((t, key, n)) if *t == clock && *key == least => {
-                *n += 1;
-                *n
-            }
-            _ => {
-                last = Some((clock, least.clone(), 1));
-                1
-            }
-        };
-        cx.path = Path::fired(stage, clock, &least, count);
+        let (at, key, count) = &mut last;
+        if *at == clock && *key == least && *count > 0 {
+            *count += 1;
+        } else {
+            (*at, *count) = (clock, 1);
+            key.clone_from(&least);
+        }
+        cx.path.set_fired(stage, clock, &least, *count);
         cx.origin = None;
-        set_key(&mut cx.key, least.clone());
+        cx.key.hash = lane_hash(&least);
+        cx.key.bytes.clone_from(&least);
+        cx.key.present = true;
         with_state(cx, place, |s, cx| s.fire(field, time, cx)).map_err(|e| e.at(format!("timer at {time}")))?;
     }
 }

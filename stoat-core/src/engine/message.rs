@@ -121,6 +121,15 @@ pub enum NetEvent {
         /// The position of its n-th pending event timer, where that lies at or before a watermark soon to come.
         nth: Option<Position>,
     },
+    /// A lane has gone through a tick.
+    Ticked {
+        /// The lane.
+        lane: LaneId,
+        /// The tick's ingest number.
+        number: u64,
+        /// The time of its n-th pending wall-clock timer; `None`: it has no more than n.
+        nth: Option<Timestamp>,
+    },
     /// A handler failed, or something else that ends this engine generation.
     Fault {
         /// The lane.

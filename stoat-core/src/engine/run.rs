@@ -92,6 +92,12 @@ struct Marking {
     limited: bool,
 }
 
+/// A tick on its way.
+struct Ticking {
+    number: u64,
+    heard: usize,
+}
+
 /// What people see of a running engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunStats {
@@ -131,6 +137,15 @@ pub struct Run {
     committed_offsets: BTreeMap<TopicPartition, NextOffset>,
     partition_of: BTreeMap<TopicPartition, u32>,
     ticks: bool,
+    ticking: Option<Ticking>,
+    /// The lanes have not told their pending wall-clock timers yet: the first tick moves no clock.
+    asking_ticks: bool,
+    /// The last tick was earlier than the wall clock: where more is due than one tick may fire.
+    tick_behind: bool,
+    /// The time of a lane's n-th pending wall-clock timer, where it has so many.
+    nth_wall: BTreeMap<LaneId, Timestamp>,
+    /// There is no room for more uncommitted bytes.
+    full: bool,
     stopping: bool,
     flushed: bool,
     stats: RunStats,
@@ -204,6 +219,11 @@ impl Run {
             nth: BTreeMap::new(),
             exchange: BTreeMap::new(),
             committed_offsets,
+            ticking: None,
+            asking_ticks: cut.wall > Timestamp::MIN,
+            tick_behind: false,
+            nth_wall: BTreeMap::new(),
+            full: false,
             stopping: false,
             flushed: false,
             stats,
@@ -380,6 +400,19 @@ impl Run {
                 }
                 Ok(())
             }
+            NetEvent::Ticked { lane, number, nth } => {
+                match nth {
+                    Some(time) => self.nth_wall.insert(lane, time),
+                    None => self.nth_wall.remove(&lane),
+                };
+                if let Some(t) = self.ticking.as_mut().filter(|t| t.number == number) {
+                    t.heard += 1;
+                    if t.heard == self.lanes {
+                        self.ticking = None;
+                    }
+                }
+                Ok(())
+            }
             NetEvent::Fault { lane, origin, error } => {
                 let place = origin.map(|o| format!("{}@{}", self.ingest.partition_name(o.partition), o.offset));
                 let error = error.at(place.unwrap_or_else(|| format!("lane {lane}")));
@@ -445,16 +478,18 @@ impl Run {
         for (i, bytes) in self.demand.drain(..) {
             cx.io.fetch(self.known.plan.inputs[i as usize].partition.clone(), bytes);
         }
-        if !self.draining() {
-            self.ticks(cx);
-            self.marks(cx);
-        }
         // Something must always go through, however small the budget.
         let hard = cx.config.shares().uncommitted.max(1);
         let soft = hard / 2;
-        let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
         let uncommitted = self.net.uncommitted() + self.pending.as_ref().map_or(0, |p| p.bytes);
-        if !self.stopping && !held && !self.draining() && uncommitted < hard {
+        self.full = uncommitted >= hard;
+        if !self.draining() && !self.full {
+            // What is due fires in pieces, each as soon as there is room for what it writes.
+            self.ticks(cx);
+            self.marks(cx);
+        }
+        let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
+        if !self.stopping && !held && !self.draining() && !self.full {
             let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA);
             self.stats.records += done.records as u64;
             busy = done.records > 0 && !done.stalled;
@@ -478,6 +513,7 @@ impl Run {
             && self.pending.is_none()
             && self.marking.is_none()
             && !self.due
+            && !self.tick_behind
             && self.ingest.records() == 0
             && !self.ingest.moved()
             && self.net.uncommitted() == 0
@@ -494,16 +530,27 @@ impl Run {
         })
     }
 
+    /// Moves the wall clock of the lanes: to now, or where more is due than one tick may fire, only as far as the smallest
+    /// report says. So a tick that comes late (the process was down, say) can be cut by barriers.
     fn ticks(&mut self, cx: &RunCx<'_>) {
         let every = cx.config.wall_interval.as_millis() as u64;
-        if self.ticks
-            && !self.stopping
-            && cx.now.saturating_sub(self.last_tick) >= every
-            && cx.wall > self.ingest.wall()
-        {
-            self.last_tick = cx.now;
-            self.ingest.control(&mut *self.net, Control::Tick(cx.wall));
+        let due = self.tick_behind || self.asking_ticks || cx.now.saturating_sub(self.last_tick) >= every;
+        if !self.ticks || self.stopping || self.ticking.is_some() || !due {
+            return;
         }
+        let before = self.ingest.wall();
+        let to = if std::mem::take(&mut self.asking_ticks) {
+            before
+        } else if cx.wall > before {
+            let most = self.nth_wall.values().min().copied().unwrap_or(Timestamp::MAX);
+            cx.wall.min(most.max(Timestamp(before.0 + 1)))
+        } else {
+            return;
+        };
+        self.tick_behind = to > before && to < cx.wall;
+        self.last_tick = cx.now;
+        let number = self.ingest.control(&mut *self.net, Control::Tick(to));
+        self.ticking = Some(Ticking { number, heard: 0 });
     }
 
     fn marks(&mut self, cx: &RunCx<'_>) {
@@ -763,14 +810,17 @@ impl Run {
         } else if self.ingest.records() > 0 || self.ingest.moved() || self.net.uncommitted() > 0 {
             at = at.min(self.last_barrier + self.interval(c));
         }
-        if self.ticks {
+        // Where there is no room, a commit or a lane wakes.
+        if self.ticks && self.ticking.is_none() && !self.full {
             at = at.min(self.last_tick + ms(c.wall_interval));
         }
-        if self.marking.is_none() && self.ingest.watermarks() != *self.ingest.marked() {
+        if self.marking.is_none() && !self.full && self.ingest.watermarks() != *self.ingest.marked() {
             at = at.min(self.last_mark + ms(c.watermark_interval));
         }
         // Idleness is looked for now and then, only where it can be found.
-        at = at.min(self.last_mark + ms(c.watermark_interval) * 5);
+        if !self.full {
+            at = at.min(self.last_mark + ms(c.watermark_interval) * 5);
+        }
         if let Some(d) = self.ingest.deadline().filter(|d| *d > cx.now) {
             at = at.min(d);
         }

@@ -4,6 +4,7 @@
 //! ```text
 //! first start:  Topics ─ Group ─ Internals ─ Init ─ ReadEpochs ─ Found ─ InputBounds ─ GroupOffsets ─ ChangelogBounds
 //!               ─ (decide) ─ CreateChangelogs ─ Changelogs ─ Claim ─ RestoreBounds ─ Restore ─ Ready
+//!               (Restore ─ Reencode ─ RestoreBounds ─ Restore ─ Ready, where a store's keys are written anew)
 //! recovery:     [ReadEpochs, when fenced] ─ Init ─ ReadEpochs ─ RestoreBounds ─ Restore ─ Ready
 //! ```
 
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::epoch::{ChangelogTarget, epoch_batch};
+use super::epoch::{ChangelogTarget, changelog_batch, epoch_batch};
 use super::epoch_record::{
     ChangelogRecord, EPOCH_KEY, EpochRecord, InputCut, PLAN_KEY, PartitionRule, PlanRecord, decode,
 };
@@ -20,15 +21,16 @@ use super::writer::WriteJob;
 use crate::broker::{Bounds, BrokerError, BrokerErrorKind, Command, Fetched, NewTopic, Reply, TopicInfo, Transaction};
 use crate::config::{Config, Reset, StartOffsets};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Generation, NextOffset, TopicPartition};
+use crate::id::{Generation, NextOffset, StoreId, TopicPartition};
 use crate::plan::{Plan, epoch_topic};
 use crate::record::{Headers, ProduceBatch};
+use crate::store::layout::row_of_local;
 use crate::store::restore::{
     ChangelogFacts, FoundChangelog, Placement, RecordedChangelog, Replay, RestoreDecision, decide,
 };
-use crate::store::{ByteStore, StoreSet};
+use crate::store::{ByteStore, Row, StoreKind, StoreSet};
 use crate::time::Timestamp;
-use crate::topology::graph::Graph;
+use crate::topology::graph::{Graph, Reencode};
 
 /// How long tombstones stay in changelogs that we create (I-11).
 const DELETE_RETENTION: Duration = Duration::from_hours(7 * 24);
@@ -120,6 +122,8 @@ enum Step {
     Claim,
     RestoreBounds,
     Restore,
+    /// Writes keys anew that another codec wrote (I-18).
+    Reencode,
 }
 
 /// The state of a start or a recovery.
@@ -281,7 +285,11 @@ impl Start {
         }
         loop {
             if self.restore.as_ref().is_some_and(|r| r.finishing && r.writing.is_empty()) {
-                return Ok(self.ready());
+                if self.outdated().next().is_none() {
+                    return Ok(self.ready());
+                }
+                self.restore = None;
+                self.go(Step::Reencode, cx.now);
             }
             if self.waiting.is_some() || matches!(self.step, Step::ReadEpochs { .. } | Step::Restore) {
                 return Ok(Outcome::Pending(None));
@@ -352,6 +360,7 @@ impl Start {
                 Command::Transact(Box::new(Transaction { batches: vec![batch], ..Transaction::default() }))
             }
             Step::Claim => self.claim(cx, &epochs),
+            Step::Reencode => self.reencode(cx, &epochs)?,
             Step::ReadEpochs { .. } | Step::Restore => return Ok(()),
         };
         self.waiting = Some(cx.io.submit(command));
@@ -362,9 +371,9 @@ impl Start {
     fn failed(&mut self, cx: &mut StartCx<'_>, e: &BrokerError) -> Result<()> {
         let elapsed = Duration::from_millis(cx.now.saturating_sub(self.since));
         match (e.kind, &self.step) {
-            (BrokerErrorKind::Unknown, Step::Claim | Step::Probe) => {
+            (BrokerErrorKind::Unknown, Step::Claim | Step::Probe | Step::Reencode) => {
                 // Initialise before looking: the record then says whether the claim was applied (I-10).
-                tracing::warn!("the outcome of the claim is unknown ({e}); looking again");
+                tracing::warn!("the outcome of a transaction of the start is unknown ({e}); looking again");
                 self.go(Step::Init, cx.now);
             }
             (BrokerErrorKind::Fenced, _) => {
@@ -395,7 +404,7 @@ impl Start {
                     ));
                 }
                 tracing::warn!(?step, "{e}; trying again");
-                if matches!(step, Step::Claim | Step::Probe) || e.kind == BrokerErrorKind::Fatal {
+                if matches!(step, Step::Claim | Step::Probe | Step::Reencode) || e.kind == BrokerErrorKind::Fatal {
                     self.go(Step::Init, cx.now);
                 }
                 self.retry_at = Some(cx.now + 250);
@@ -522,6 +531,12 @@ impl Start {
                 } else {
                     self.go(Step::RestoreBounds, now);
                 }
+                Ok(())
+            }
+            (Step::Reencode, Reply::Committed(c)) => {
+                self.take_new_codecs();
+                // What was written is replayed like all else that the stores do not have.
+                self.go(if c.retried { Step::Init } else { Step::RestoreBounds }, now);
                 Ok(())
             }
             (Step::RestoreBounds, Reply::Bounds(b)) => {
@@ -656,7 +671,7 @@ impl Start {
     // --- the decision where to begin -----------------------------------------------------------------------------------
 
     fn decide(&mut self, cx: &StartCx<'_>) {
-        let decided = self.refuse_lost_changelogs().and_then(|()| match self.record.take() {
+        let decided = self.refuse_lost_changelogs(cx.graph).and_then(|()| match self.record.take() {
             Some(r) => self.decide_by_record(cx, r),
             None => self.decide_first(cx),
         });
@@ -709,7 +724,7 @@ impl Start {
         self.go(if missing.is_empty() { Step::Changelogs } else { Step::CreateChangelogs(missing) }, cx.now);
     }
 
-    fn refuse_lost_changelogs(&self) -> Result<()> {
+    fn refuse_lost_changelogs(&self, graph: &Graph) -> Result<()> {
         let Some(recorded) = &self.plan_record else {
             return Ok(());
         };
@@ -729,10 +744,11 @@ impl Start {
                     found.partitions, known.partitions
                 ));
             }
-            if known.codec != c.key_codec {
+            if known.codec != c.key_codec && reencoding(graph, &c.name, &known.codec).is_none() {
                 return refuse(format!(
-                    "its keys were written by codec {}, the topology now declares {}: go back to the old codec, or name the store anew and rebuild it",
-                    known.codec, c.key_codec
+                    "its keys were written by codec {}, the topology now declares {}: go back to the old codec; or let the next \
+                     start write them anew with `app.reencode::<Key, Old, New>(\"{}\")`; or name the store anew and rebuild it",
+                    known.codec, c.key_codec, c.name
                 ));
             }
             if known.kind != c.kind {
@@ -910,6 +926,68 @@ impl Start {
         Command::Transact(Box::new(Transaction { batches: vec![batch], offsets, ..Transaction::default() }))
     }
 
+    // --- a new codec -------------------------------------------------------------------------------------------------
+
+    /// The places of the changelogs whose keys another codec wrote, and that codec.
+    fn outdated(&self) -> impl Iterator<Item = (usize, &str)> {
+        let recorded = self.plan_record.as_ref().map(|p| &p.changelogs);
+        self.plan().changelogs.iter().enumerate().filter_map(move |(i, c)| {
+            let known = recorded?.get(&*c.topic)?;
+            (known.codec != c.key_codec).then_some((i, known.codec.as_str()))
+        })
+    }
+
+    /// Says of all stores that their keys are as the topology declares them.
+    fn take_new_codecs(&mut self) {
+        let Some(record) = &mut self.plan_record else { return };
+        for c in self.plan.iter().flat_map(|p| &p.changelogs) {
+            if let Some(known) = record.changelogs.get_mut(&*c.topic) {
+                known.codec.clone_from(&c.key_codec);
+            }
+        }
+    }
+
+    /// All rows of the stores that another codec wrote, written anew, and the plan that says so, in one transaction.
+    fn reencode(&mut self, cx: &StartCx<'_>, epochs: &Arc<str>) -> Result<Command> {
+        let (mut all, mut weight) = (Vec::new(), 0);
+        for (i, from) in self.outdated() {
+            let c = &self.plan().changelogs[i];
+            let how = reencoding(cx.graph, &c.name, from).ok_or_else(|| {
+                Error::new(ErrorKind::Internal, format!("store `{}` is to be re-encoded, but nothing says how", c.name))
+            })?;
+            tracing::warn!(
+                "the keys of store `{}`, written by codec {from}, are written anew with {}",
+                c.name,
+                c.key_codec
+            );
+            let rows =
+                reencoded(&*cx.stores[i], c.kind, how, cx.wall).map_err(|e| e.at(format!("store `{}`", c.name)))?;
+            weight += rows
+                .iter()
+                .map(|r| size_of::<Row>() + 2 * r.key.len() + r.value.as_ref().map_or(0, Vec::len))
+                .sum::<usize>();
+            all.push((StoreId(i as u32), rows));
+        }
+        let budget = cx.config.memory_budget.as_u64();
+        if weight as u64 > budget {
+            return Err(Error::new(
+                ErrorKind::State,
+                format!(
+                    "to write keys anew with another codec takes {weight} bytes of memory, in one transaction: set \
+                     `stoat.memory.budget` above that for this start; it is {budget} now"
+                ),
+            ));
+        }
+        let before = self.plan_record.clone();
+        self.take_new_codecs();
+        let record = self.record.clone().unwrap_or_default();
+        let epoch = epoch_batch(epochs, &record, self.plan_record.as_ref(), cx.wall);
+        // Until it is committed the plan is that of before.
+        self.plan_record = before;
+        let batches = vec![changelog_batch(&self.targets, &all), epoch];
+        Ok(Command::Transact(Box::new(Transaction { batches, ..Transaction::default() })))
+    }
+
     // --- restore -----------------------------------------------------------------------------------------------------
 
     fn begin_restore(&mut self, cx: &mut StartCx<'_>) -> Result<()> {
@@ -1038,6 +1116,49 @@ impl Start {
         };
         Outcome::Ready(Box::new(known), self.report)
     }
+}
+
+/// What writes the keys of a store anew that the codec `from` wrote.
+fn reencoding<'a>(graph: &'a Graph, store: &str, from: &str) -> Option<&'a Reencode> {
+    graph.reencode.iter().find(|r| r.store == store && r.from == from)
+}
+
+/// The rows that turn a store's keys into those of another codec: one per key, so that their order does not matter.
+fn reencoded(store: &dyn ByteStore, kind: StoreKind, how: &Reencode, now: Timestamp) -> Result<Vec<Row>> {
+    let mut rows: BTreeMap<Vec<u8>, Row> = BTreeMap::new();
+    let mut old = Vec::new();
+    let mut done = Ok(());
+    store.scan(None, None, &mut |key, value| {
+        let mut one = || {
+            let mut row = row_of_local(kind, key, value)?;
+            if row.timestamp < Timestamp(0) && kind != StoreKind::TimestampedKeyValue {
+                row.timestamp = now.max(Timestamp(0));
+            }
+            let (lane_key, tail) = key.split_at(row.lane_key);
+            let mut new = Vec::with_capacity(key.len());
+            (how.key)(lane_key, &mut new).map_err(|e| {
+                Error::new(ErrorKind::State, format!("a key of {} bytes is none of codec {}: {e}", lane_key.len(), how.from))
+            })?;
+            row.lane_key = new.len();
+            new.extend_from_slice(tail);
+            row.key.clone_from(&new);
+            old.push((key.to_vec(), lane_key.len(), row.timestamp));
+            if rows.insert(new, row).is_some() {
+                return Err(Error::new(
+                    ErrorKind::State,
+                    "two of its keys are one under the new codec, so one would be lost: choose a codec that tells them apart",
+                ));
+            }
+            Ok(())
+        };
+        done = one();
+        done.is_ok()
+    })?;
+    done?;
+    for (key, lane_key, timestamp) in old {
+        rows.entry(key).or_insert_with_key(|key| Row { key: key.clone(), lane_key, value: None, timestamp });
+    }
+    Ok(rows.into_values().collect())
 }
 
 /// The end of a process that is no longer the owner.

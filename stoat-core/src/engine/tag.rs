@@ -152,11 +152,18 @@ impl Path {
     /// What a timer causes: the stage of its sub-topology, its time (or that of the timer that set it, where that is
     /// later), its key, the how-manyth firing of that key under this number.
     pub fn fired(stage: SubTopologyId, time: Timestamp, key: &[u8], count: u32) -> Self {
-        let mut p = Self::stage(stage);
-        p.0.extend_from_slice(&((time.0 as u64) ^ (1 << 63)).to_be_bytes());
-        p.key(key);
-        p.0.extend_from_slice(&count.to_be_bytes());
+        let mut p = Self::default();
+        p.set_fired(stage, time, key, count);
         p
+    }
+
+    /// Makes this [`Path::fired`], in the memory that it has.
+    pub fn set_fired(&mut self, stage: SubTopologyId, time: Timestamp, key: &[u8], count: u32) {
+        self.0.clear();
+        self.0.extend_from_slice(&stage.0.to_be_bytes());
+        self.0.extend_from_slice(&((time.0 as u64) ^ (1 << 63)).to_be_bytes());
+        self.key(key);
+        self.0.extend_from_slice(&count.to_be_bytes());
     }
 
     /// What a punctuator causes, once per key and behind all timers of its tick.

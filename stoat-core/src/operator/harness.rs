@@ -47,6 +47,21 @@ impl ByteStore for TestStore {
         Ok(())
     }
 
+    fn due(&self, from: Timestamp, key: &[u8], visit: &mut dyn FnMut(Timestamp, &[u8]) -> bool) -> Result<()> {
+        let mut due: Vec<(Timestamp, Vec<u8>)> = Vec::new();
+        for (k, v) in self.rows.read().unwrap().iter() {
+            let (k, t) = if self.kind == StoreKind::Timer { (&k[..], &v[..]) } else { k.split_at(k.len() - 8) };
+            due.push((Timestamp(i64::from_be_bytes(t.try_into().unwrap())), k.to_vec()));
+        }
+        due.sort();
+        for (t, k) in due.iter().filter(|(t, k)| (*t, k.as_slice()) >= (from, key)) {
+            if !visit(*t, k) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn apply(&self, _: Generation, batch: &Batch) -> Result<()> {
         let mut rows = self.rows.write().unwrap();
         for row in &batch.rows {
@@ -104,9 +119,9 @@ impl OneLane {
         Self::with_stores(graph, stores)
     }
 
-    /// As after a restart: operators are new, stores are kept, timers are loaded.
+    /// As after a restart: operators are new, stores are kept.
     pub fn with_stores(graph: Graph, stores: Vec<Arc<dyn ByteStore>>) -> Self {
-        let mut nodes: Vec<Option<Box<dyn Operator>>> = graph
+        let nodes: Vec<Option<Box<dyn Operator>>> = graph
             .nodes
             .iter()
             .map(|node| {
@@ -115,28 +130,18 @@ impl OneLane {
                 } else {
                     node.children.iter().map(|c| Child(c.0)).collect()
                 };
-                let build =
-                    LaneBuild { node, lane: LaneIdx(0), lanes: 1, children, receiving_lanes: 1, stores: &stores };
+                let build = LaneBuild {
+                    node,
+                    lane: LaneIdx(0),
+                    lanes: 1,
+                    children,
+                    receiving_lanes: 1,
+                    stores: &stores,
+                    cache: 0,
+                };
                 Some((node.factory)(&build).unwrap())
             })
             .collect();
-        for state in nodes.iter_mut().flatten().filter_map(|n| n.state()) {
-            state.fields(&mut |field| {
-                let store = field.store();
-                let Some(timers) = field.timers() else { return };
-                let kind = graph.stores[store.0 as usize].kind;
-                stores[store.0 as usize]
-                    .scan(None, None, &mut |k, v| {
-                        let (key, time) = match kind {
-                            StoreKind::Timer => (k, v),
-                            _ => k.split_at(k.len() - 8),
-                        };
-                        timers.load(key, Timestamp(i64::from_be_bytes(time.try_into().unwrap())));
-                        true
-                    })
-                    .unwrap();
-            });
-        }
         let topics = graph.sinks.iter().map(|s| s.topic.as_str().into()).collect();
         Self {
             partitions: vec![1; graph.sinks.len()],
@@ -259,8 +264,7 @@ impl OneLane {
                 state.fields(&mut |f| {
                     if let Some(t) = f.timers()
                         && t.domain() == domain
-                        && let Some((time, key)) = t.first()
-                        && time <= until
+                        && let Some((time, key)) = t.first(until).unwrap()
                         && next.as_ref().is_none_or(|(nt, nk, ..)| (time, key) < (*nt, nk.as_slice()))
                     {
                         next = Some((time, key.to_vec(), i, field));
@@ -307,7 +311,7 @@ impl OneLane {
             state.fields(&mut |f| {
                 let store = f.store();
                 for w in foreign.iter().filter(|w| w.store == store) {
-                    f.timers().unwrap().apply_foreign(w);
+                    f.timers().unwrap().apply_foreign(w).unwrap();
                 }
                 let name = &self.graph.stores[store.0 as usize].name;
                 let mut out = Vec::new();

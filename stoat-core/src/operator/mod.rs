@@ -154,24 +154,33 @@ pub trait PendingTimers {
     /// Which clock they follow.
     fn domain(&self) -> TimeDomain;
 
-    /// Adds a timer that the store holds; called once per stored row of this lane when the lane is built.
-    fn load(&mut self, key: &[u8], time: Timestamp);
+    /// The earliest pending timer, by time, then key, if its time is not after `upto`. Reads the store where timers as
+    /// early as that may be there only.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn first(&mut self, upto: Timestamp) -> Result<Option<(Timestamp, &[u8])>>;
 
-    /// The earliest pending timer: by time, then key.
-    fn first(&self) -> Option<(Timestamp, &[u8])>;
+    /// About where the `n`-th pending timer (from 0) is, by time, then key: not before the first one, unless the store was
+    /// not looked through so far. `None`: there are no more than `n`.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn nth(&mut self, n: usize) -> Result<Option<(Timestamp, Vec<u8>)>>;
 
-    /// The `n`-th pending timer (from 0) by time, then key.
-    fn nth(&self, n: usize) -> Option<(Timestamp, Vec<u8>)>;
-
-    /// Removes the earliest timer because it fires now. This is not a write in the sense of I-15.
-    fn take_first(&mut self) -> Option<(Timestamp, Vec<u8>)>;
+    /// Removes the timer that [`PendingTimers::first`] has just returned, because it fires now. This is not a write in the
+    /// sense of I-15.
+    fn take_first(&mut self);
 
     /// Takes the writes for other keys that were made since the last call.
     fn take_foreign(&mut self) -> Vec<ForeignTimer>;
 
     /// Makes a write of another lane (or of this one, for another key) take effect, unless a later own write of this
     /// epoch beats it. Called before the freeze, in rising order of (tag, index).
-    fn apply_foreign(&mut self, write: &ForeignTimer);
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn apply_foreign(&mut self, write: &ForeignTimer) -> Result<()>;
 }
 
 /// A timer set or cancelled for another key.

@@ -57,6 +57,7 @@ fn graph() -> Graph {
             peeks: false,
         }],
         subs: 3,
+        reencode: Vec::new(),
     };
     g.nodes[2].stores.push(StoreId(0));
     g

@@ -74,6 +74,8 @@ pub struct FieldSeed {
     pub lane: u32,
     /// The number of lanes.
     pub lanes: u32,
+    /// Bytes that the lane may keep in memory beside what is not committed.
+    pub cache: usize,
 }
 
 impl std::fmt::Debug for FieldSeed {

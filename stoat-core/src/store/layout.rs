@@ -12,8 +12,13 @@
 //! | timers | K, time 8 | nothing (0 bytes) | nothing (0 bytes) |
 //!
 //! All integers are big-endian and signed.
+//!
+//! Stores of timers also know their rows by time. This order is local only: it follows from the rows. An entry of it is
+//! the time, 8 bytes with the sign bit flipped so that bytes order as times do, then K; see [`due_key`].
 
 use std::borrow::Cow;
+
+use smallvec::SmallVec;
 
 use super::{Row, StoreKind};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,6 +41,11 @@ impl StoreKind {
             Self::Timer => "timer",
             Self::Timers => "timers",
         }
+    }
+
+    /// Whether the rows are pending timers, which [`ByteStore::due`](super::ByteStore::due) gives in the order of time.
+    pub const fn is_timers(self) -> bool {
+        matches!(self, Self::Timer | Self::Timers)
     }
 
     /// The kind with this name.
@@ -118,6 +128,30 @@ pub fn check_value(kind: StoreKind, value: &[u8]) -> Result<()> {
     } else {
         Err(bad(kind, format!("a value of {} bytes, where each has {want}", value.len())))
     }
+}
+
+/// An entry of the order by time: bytes that compare as (time, key) does.
+pub fn due_key(time: Timestamp, key: &[u8]) -> SmallVec<[u8; 64]> {
+    let mut entry = SmallVec::with_capacity(8 + key.len());
+    entry.extend_from_slice(&((time.0 as u64) ^ (1 << 63)).to_be_bytes());
+    entry.extend_from_slice(key);
+    entry
+}
+
+/// Takes an entry of the order by time apart; `None`: it is none.
+pub fn split_due(entry: &[u8]) -> Option<(Timestamp, &[u8])> {
+    let (time, key) = entry.split_first_chunk::<8>()?;
+    Some((Timestamp((u64::from_be_bytes(*time) ^ (1 << 63)) as i64), key))
+}
+
+/// The entry of a local row in the order by time; `None`: the kind has no such order, or the bytes are none of its.
+pub fn due_of(kind: StoreKind, key: &[u8], local: &[u8]) -> Option<SmallVec<[u8; 64]>> {
+    let (key, time) = match kind {
+        StoreKind::KeyValue | StoreKind::TimestampedKeyValue => return None,
+        StoreKind::Timer => (key, local.try_into().ok()?),
+        StoreKind::Timers => key.split_last_chunk::<8>()?,
+    };
+    Some(due_key(Timestamp(i64::from_be_bytes(*time)), key))
 }
 
 fn bad(kind: StoreKind, what: String) -> Error {

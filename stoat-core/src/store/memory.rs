@@ -1,12 +1,15 @@
 //! Stores in memory: gone with the process, rebuilt from the changelogs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use smallvec::SmallVec;
 
 use super::{Batch, ByteStore, Stamp, StoreKind, StoreSet, layout};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Generation;
+use crate::time::Timestamp;
 
 /// All stores of one application in memory.
 ///
@@ -70,14 +73,23 @@ pub(super) fn check_kind(name: &str, found: StoreKind, wanted: StoreKind) -> Res
     ))
 }
 
+/// Short ones lie in the tree itself: finding one among millions is a matter of cache misses.
+type Bytes = SmallVec<[u8; 24]>;
+
 /// Rows and what they are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    pub(super) rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    rows: BTreeMap<Bytes, Bytes>,
+    /// The rows of a store of timers by time; see [`layout::due_key`].
+    due: BTreeSet<Bytes>,
     pub(super) stamp: Option<Stamp>,
 }
 
 impl State {
+    pub(super) fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.rows.get(key).map(|v| v.to_vec())
+    }
+
     pub(super) fn apply(&mut self, kind: StoreKind, batch: &Batch) {
         self.apply_rows(kind, &batch.rows);
         self.stamp = Some(batch.stamp.over(self.stamp.as_ref()));
@@ -85,10 +97,32 @@ impl State {
 
     pub(super) fn apply_rows(&mut self, kind: StoreKind, rows: &[super::Row]) {
         for row in rows {
-            match layout::local_value(kind, row) {
-                Some(value) => self.rows.insert(row.key.clone(), value.into_owned()),
-                None => self.rows.remove(&row.key),
+            let value = layout::local_value(kind, row);
+            let new = value.as_deref().and_then(|v| layout::due_of(kind, &row.key, v));
+            let old = match value {
+                Some(value) => self.rows.insert(Bytes::from_slice(&row.key), Bytes::from_slice(&value)),
+                None => self.rows.remove(row.key.as_slice()),
             };
+            if !kind.is_timers() {
+                continue;
+            }
+            let old = old.and_then(|v| layout::due_of(kind, &row.key, &v));
+            if old != new {
+                if let Some(old) = old {
+                    self.due.remove(old.as_slice());
+                }
+                self.due.extend(new.map(|n| Bytes::from_slice(&n)));
+            }
+        }
+    }
+
+    pub(super) fn due(&self, time: Timestamp, key: &[u8], visit: &mut dyn FnMut(Timestamp, &[u8]) -> bool) {
+        let from = layout::due_key(time, key);
+        for entry in self.due.range::<[u8], _>((Bound::Included(from.as_slice()), Bound::Unbounded)) {
+            let (time, key) = layout::split_due(entry).expect("only such entries are kept");
+            if !visit(time, key) {
+                return;
+            }
         }
     }
 
@@ -130,12 +164,18 @@ impl MemoryStore {
 
 impl ByteStore for MemoryStore {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.state.read().unwrap_or_else(PoisonError::into_inner).rows.get(key).cloned())
+        Ok(self.state.read().unwrap_or_else(PoisonError::into_inner).get(key))
     }
 
     fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         // Without the lock: the visitor may read the store, and a writer does not wait for it.
         self.snapshot().scan(from, to, visit);
+        Ok(())
+    }
+
+    fn due(&self, time: Timestamp, key: &[u8], visit: &mut dyn FnMut(Timestamp, &[u8]) -> bool) -> Result<()> {
+        // Under the lock: these visits are short and many, and a writer that met a shared state would copy all of it.
+        self.state.read().unwrap_or_else(PoisonError::into_inner).due(time, key, visit);
         Ok(())
     }
 

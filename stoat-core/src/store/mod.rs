@@ -112,6 +112,13 @@ pub trait ByteStore: Send + Sync {
     /// When local state cannot be read.
     fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()>;
 
+    /// Visits the pending timers from (`time`, `key`) on, in the order of time, then key, until the visitor says `false`;
+    /// of a store of another kind none. The visitor must not use the store.
+    ///
+    /// # Errors
+    /// When local state cannot be read.
+    fn due(&self, time: Timestamp, key: &[u8], visit: &mut dyn FnMut(Timestamp, &[u8]) -> bool) -> Result<()>;
+
     /// Applies a batch, unless a newer generation has been announced: then it changes nothing.
     ///
     /// # Errors

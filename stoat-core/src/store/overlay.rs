@@ -16,6 +16,14 @@ pub(crate) type KeyBytes = SmallVec<[u8; 24]>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
+impl Slot {
+    /// A number that no other entry has at the time.
+    #[cfg(test)]
+    pub(crate) fn place(self) -> u32 {
+        self.0
+    }
+}
+
 #[derive(Debug)]
 struct Entry<V> {
     key: KeyBytes,
@@ -28,6 +36,8 @@ struct Entry<V> {
     frozen: bool,
     /// Read since the clock hand came by.
     used: bool,
+    /// How often others refer to the entry by its place; it stays as long as they do.
+    pins: u8,
 }
 
 /// Entries by key, found with the key's lane hash, which callers have already.
@@ -112,6 +122,7 @@ impl<V> Overlay<V> {
             dirty: false,
             frozen: false,
             used: true,
+            pins: 0,
         });
         self.weight.total += weight as usize;
         let at = if let Some(at) = self.free.pop() {
@@ -131,6 +142,36 @@ impl<V> Overlay<V> {
     /// The value.
     pub(crate) fn value(&self, slot: Slot) -> Option<&V> {
         self.entry(slot).value.as_ref()
+    }
+
+    /// The key.
+    pub(crate) fn key(&self, slot: Slot) -> &KeyBytes {
+        &self.entry(slot).key
+    }
+
+    /// How often the entry is pinned.
+    pub(crate) fn pins(&self, slot: Slot) -> u8 {
+        self.entry(slot).pins
+    }
+
+    /// Keeps the entry in its place until as many calls of [`Overlay::unpin`]. At most 255 times.
+    pub(crate) fn pin(&mut self, slot: Slot) {
+        self.entry_mut(slot).pins += 1;
+    }
+
+    /// Takes one pin back; returns how many are left.
+    pub(crate) fn unpin(&mut self, slot: Slot) -> u8 {
+        let e = self.entry_mut(slot);
+        e.pins -= 1;
+        e.pins
+    }
+
+    /// Drops the entry if it says nothing that the store does not say: no value, nothing written, no pin.
+    pub(crate) fn drop_if_idle(&mut self, slot: Slot) {
+        let e = self.entry(slot);
+        if e.value.is_none() && !e.dirty && !e.frozen && e.pins == 0 {
+            self.remove(slot.0);
+        }
     }
 
     /// The time of the last write.
@@ -191,7 +232,7 @@ impl<V> Overlay<V> {
             let e = self.entry_mut(Slot(at));
             e.frozen = false;
             if !e.dirty {
-                let (weight, gone) = (e.weight, e.value.is_none());
+                let (weight, gone) = (e.weight, e.value.is_none() && e.pins == 0);
                 self.weight.uncommitted -= weight as usize;
                 if gone {
                     self.remove(at);
@@ -223,7 +264,7 @@ impl<V> Overlay<V> {
             self.hand = (self.hand + 1) % self.entries.len();
             let at = self.hand;
             let Some(e) = self.entries[at].as_mut() else { continue };
-            if e.dirty || e.frozen {
+            if e.dirty || e.frozen || e.pins > 0 {
                 continue;
             }
             if e.used {
@@ -232,6 +273,16 @@ impl<V> Overlay<V> {
                 self.remove(at as u32);
             }
         }
+    }
+
+    /// How many places there are, for [`Overlay::at`].
+    pub(crate) fn places(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// The entry at a place, if there is one. Their order must not reach output.
+    pub(crate) fn at(&self, place: u32) -> Option<Slot> {
+        self.entries[place as usize].is_some().then_some(Slot(place))
     }
 
     /// All entries, in no order that may reach output.

@@ -7,9 +7,13 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `00` `kind` | `STKD`, version byte 1, the kind's name: how the rows below are laid out ([`layout`]) |
+//! | `00` `kind` | `STKD`, version byte, the kind's name: how the rows below are laid out ([`layout`]) |
 //! | `00` `stamp` | `STSP`, version byte 1, the [`Stamp`] as JSON |
 //! | `01` key | value in the local layout |
+//! | `02` time, key | nothing: the rows of a store of timers by time ([`layout::due_key`]) |
+//!
+//! The kind's version is 1, for stores of timers 2: version 1 had no rows by time. They are made when such a store is
+//! opened, then the version is written.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,24 +24,34 @@ use rocksdb::{
     DBWithThreadMode, LogLevel, LruCacheOptions, MultiThreaded, Options, ReadOptions, WriteBatch, WriteBufferManager,
     WriteOptions,
 };
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::directory::StateDirectory;
 use super::memory::check_kind;
-use super::{Batch, ByteStore, Stamp, StoreKind, StoreSet, layout};
+use super::{Batch, ByteStore, Row, Stamp, StoreKind, StoreSet, layout};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Generation;
+use crate::time::Timestamp;
 
 type Db = DBWithThreadMode<MultiThreaded>;
 
 const DATA: u8 = 0x01;
 /// Behind all data rows.
 const DATA_END: u8 = 0x02;
+/// In front of rows by time.
+const DUE: u8 = 0x02;
+/// Behind all rows by time.
+const DUE_END: u8 = 0x03;
 const KIND_KEY: &[u8] = b"\0kind";
 const STAMP_KEY: &[u8] = b"\0stamp";
 const KIND_MAGIC: &[u8; 4] = b"STKD";
 const STAMP_MAGIC: &[u8; 4] = b"STSP";
 const VERSION: u8 = 1;
+/// Of the kind of a store that has rows by time.
+const DUE_VERSION: u8 = 2;
+/// Rows of an old store of timers that are put in order at once.
+const ORDER_BATCH: usize = 10_000;
 /// In front of a store's name: RocksDB has a column family `default` of its own, and a store may bear that name.
 const FAMILY: &str = "store.";
 
@@ -242,14 +256,14 @@ impl RocksStore {
     }
 
     /// Takes magic and version off a row of our own.
-    fn open_row<'a>(&self, what: &str, magic: [u8; 4], row: &'a [u8]) -> Result<&'a [u8]> {
+    fn open_row<'a>(&self, what: &str, magic: [u8; 4], newest: u8, row: &'a [u8]) -> Result<(u8, &'a [u8])> {
         let dir = self.shared.directory.path().display();
         match row.split_first_chunk::<4>() {
-            Some((m, [VERSION, rest @ ..])) if *m == magic => Ok(rest),
+            Some((m, [version, rest @ ..])) if *m == magic && (1..=newest).contains(version) => Ok((*version, rest)),
             Some((m, [version, ..])) if *m == magic => Err(self.at(Error::new(
                 ErrorKind::State,
                 format!(
-                    "its {what} in `{dir}` has format version {version}, but this program knows version {VERSION} only: \
+                    "its {what} in `{dir}` has format version {version}, but this program knows versions up to {newest}: \
                      upgrade the program, or delete the directory (it is a cache and is rebuilt from the changelogs)"
                 ),
             ))),
@@ -264,7 +278,7 @@ impl RocksStore {
     /// Compares the recorded kind; records it where the store is new.
     fn check_kind(&self) -> Result<()> {
         if let Some(row) = self.read_row(KIND_KEY)? {
-            let name = self.open_row("kind", *KIND_MAGIC, &row)?;
+            let (version, name) = self.open_row("kind", *KIND_MAGIC, self.kind_version(), &row)?;
             let name = String::from_utf8_lossy(name);
             let found = StoreKind::from_name(&name).ok_or_else(|| {
                 self.at(Error::new(
@@ -276,8 +290,9 @@ impl RocksStore {
                     ),
                 ))
             })?;
-            return check_kind(&self.name, found, self.kind)
-                .map_err(|e| e.at(format!("state directory `{}`", self.shared.directory.path().display())));
+            check_kind(&self.name, found, self.kind)
+                .map_err(|e| e.at(format!("state directory `{}`", self.shared.directory.path().display())))?;
+            return if version < self.kind_version() { self.order_by_time() } else { Ok(()) };
         }
         // The kind is the first row ever written, and rows reach the disk in order: without it there is nothing.
         let mut empty = true;
@@ -288,16 +303,69 @@ impl RocksStore {
         if !empty || self.read_row(STAMP_KEY)?.is_some() {
             return Err(self.damaged("it has rows but no kind"));
         }
-        let row = closed_row(*KIND_MAGIC, self.kind.name().as_bytes());
+        self.write_kind()
+    }
+
+    fn kind_version(&self) -> u8 {
+        if self.kind.is_timers() { DUE_VERSION } else { VERSION }
+    }
+
+    fn write_kind(&self) -> Result<()> {
+        let row = closed_row(*KIND_MAGIC, self.kind_version(), self.kind.name().as_bytes());
         let written = self.shared.db.put_cf_opt(&self.family()?, KIND_KEY, row, &self.shared.write);
         written.map_err(|e| self.failure("written", &e))
+    }
+
+    /// Makes the rows by time of a store of timers that has none, or some of them. The version comes last, and rows reach
+    /// the disk in order: what a crash leaves is made again.
+    fn order_by_time(&self) -> Result<()> {
+        let family = self.family()?;
+        let mut rows = WriteBatch::default();
+        let mut written = Ok(());
+        self.scan(None, None, &mut |key, value| {
+            if let Some(entry) = layout::due_of(self.kind, key, value) {
+                rows.put_cf(&family, due_row(&entry), b"");
+            }
+            if rows.len() >= ORDER_BATCH {
+                written = self.shared.db.write_opt(std::mem::take(&mut rows), &self.shared.write);
+            }
+            written.is_ok()
+        })?;
+        written
+            .and_then(|()| self.shared.db.write_opt(rows, &self.shared.write))
+            .map_err(|e| self.failure("written", &e))?;
+        self.write_kind()
+    }
+
+    /// What is written in place of the rows by time of a batch on a store with one timer per key: the times that its rows
+    /// had before are not in the batch.
+    fn reorder(&self, batch: &Batch, family: &Arc<BoundColumnFamily<'_>>, writes: &mut WriteBatch) -> Result<()> {
+        let mut last: FxHashMap<&[u8], &Row> = FxHashMap::default();
+        last.extend(batch.rows.iter().map(|row| (row.key.as_slice(), row)));
+        // In the order of the batch: a batch is the same bytes each time.
+        for row in &batch.rows {
+            let Some(new) = last.remove(row.key.as_slice()) else { continue };
+            let old = self.read_row(&data_key(&row.key))?;
+            let old = old.and_then(|v| layout::due_of(self.kind, &row.key, &v));
+            let new = new.value.as_deref().and_then(|v| layout::due_of(self.kind, &row.key, v));
+            if old == new {
+                continue;
+            }
+            if let Some(old) = old {
+                writes.delete_cf(family, due_row(&old));
+            }
+            if let Some(new) = new {
+                writes.put_cf(family, due_row(&new), b"");
+            }
+        }
+        Ok(())
     }
 
     fn read_stamp(&self) -> Result<Option<Stamp>> {
         let Some(row) = self.read_row(STAMP_KEY)? else {
             return Ok(None);
         };
-        let json = self.open_row("stamp", *STAMP_MAGIC, &row)?;
+        let (_, json) = self.open_row("stamp", *STAMP_MAGIC, VERSION, &row)?;
         serde_json::from_slice(json).map(Some).map_err(|e| self.damaged(&format!("its stamp cannot be read: {e}")))
     }
 }
@@ -328,6 +396,25 @@ impl ByteStore for RocksStore {
         rows.status().map_err(|e| self.failure("read", &e))
     }
 
+    fn due(&self, time: Timestamp, key: &[u8], visit: &mut dyn FnMut(Timestamp, &[u8]) -> bool) -> Result<()> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_lower_bound(due_row(&layout::due_key(time, key)).into_vec());
+        options.set_iterate_upper_bound(vec![DUE_END]);
+        let family = self.family()?;
+        let mut rows = self.shared.db.raw_iterator_cf_opt(&family, options);
+        rows.seek_to_first();
+        while let Some(row) = rows.key() {
+            let Some((time, key)) = layout::split_due(&row[1..]) else {
+                return Err(self.damaged("a row by time is none"));
+            };
+            if !visit(time, key) {
+                return Ok(());
+            }
+            rows.next();
+        }
+        rows.status().map_err(|e| self.failure("read", &e))
+    }
+
     fn apply(&self, generation: Generation, batch: &Batch) -> Result<()> {
         let mut writer = self.writer();
         if generation < writer.newest {
@@ -343,6 +430,17 @@ impl ByteStore for RocksStore {
                 Some(value) => rows.put_cf(&family, key, value),
                 None => rows.delete_cf(&family, key),
             }
+            if self.kind == StoreKind::Timers
+                && let Some(entry) = layout::due_of(self.kind, &row.key, &[])
+            {
+                match row.value {
+                    Some(_) => rows.put_cf(&family, due_row(&entry), b""),
+                    None => rows.delete_cf(&family, due_row(&entry)),
+                }
+            }
+        }
+        if self.kind == StoreKind::Timer {
+            self.reorder(batch, &family, &mut rows)?;
         }
         rows.put_cf(&family, STAMP_KEY, stamp_row(&stamp));
         self.shared.db.write_opt(rows, &self.shared.write).map_err(|e| self.failure("written", &e))?;
@@ -371,14 +469,14 @@ impl ByteStore for RocksStore {
         let mut writer = self.writer();
         let family = self.family()?;
         let mut rows = WriteBatch::default();
-        rows.delete_range_cf(&family, [DATA], [DATA_END]);
+        rows.delete_range_cf(&family, [DATA], [DUE_END]);
         rows.delete_cf(&family, STAMP_KEY);
         let done = self.shared.db.write_opt(rows, &self.shared.write).and_then(|()| {
             writer.stamp = None;
             // Whole files go at once; but only after the stamp's end is on disk: a crash in between must not find the
             // stamp without the rows.
             self.shared.db.flush_cf(&family)?;
-            self.shared.db.delete_file_in_range_cf(&family, [DATA], [DATA_END])
+            self.shared.db.delete_file_in_range_cf(&family, [DATA], [DUE_END])
         });
         done.map_err(|e| self.failure("written", &e))
     }
@@ -401,17 +499,24 @@ fn data_key(key: &[u8]) -> SmallVec<[u8; 64]> {
     row
 }
 
-fn closed_row(magic: [u8; 4], content: &[u8]) -> Vec<u8> {
+fn due_row(entry: &[u8]) -> SmallVec<[u8; 64]> {
+    let mut row = SmallVec::with_capacity(1 + entry.len());
+    row.push(DUE);
+    row.extend_from_slice(entry);
+    row
+}
+
+fn closed_row(magic: [u8; 4], version: u8, content: &[u8]) -> Vec<u8> {
     let mut row = Vec::with_capacity(5 + content.len());
     row.extend_from_slice(&magic);
-    row.push(VERSION);
+    row.push(version);
     row.extend_from_slice(content);
     row
 }
 
 fn stamp_row(stamp: &Stamp) -> Vec<u8> {
     let json = serde_json::to_vec(stamp).expect("a stamp is numbers and text: JSON can hold each");
-    closed_row(*STAMP_MAGIC, &json)
+    closed_row(*STAMP_MAGIC, VERSION, &json)
 }
 
 fn block_cache(memory: usize) -> Cache {

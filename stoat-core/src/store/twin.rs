@@ -11,6 +11,7 @@ use super::memory::{State, check_kind};
 use super::{Batch, ByteStore, Row, Stamp, StoreKind, StoreSet};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Generation;
+use crate::time::Timestamp;
 
 /// The disk: outlives the sets that are opened on it, as a directory outlives a process.
 #[derive(Clone, Debug, Default)]
@@ -59,9 +60,13 @@ impl TwinDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the directory, as a process does at its start.
+    /// Opens the directory, as a process does at its start: generations are those of a process, and begin anew.
     pub fn open_set(&self) -> TwinStoreSet {
-        TwinStoreSet { disk: self.clone(), life: self.lock().life }
+        let mut disk = self.lock();
+        for store in disk.stores.values_mut() {
+            store.newest = Generation::default();
+        }
+        TwinStoreSet { disk: self.clone(), life: disk.life }
     }
 
     /// Ends the process that has the directory open; each store forgets all that was applied since its last flush.
@@ -178,12 +183,18 @@ impl TwinStore {
 
 impl ByteStore for TwinStore {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.with(|store| Ok(store.now.rows.get(key).cloned()))
+        self.with(|store| Ok(store.now.get(key)))
     }
 
     fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         let state = self.with(|store| Ok(Arc::clone(&store.now)))?;
         state.scan(from, to, visit);
+        Ok(())
+    }
+
+    fn due(&self, time: Timestamp, key: &[u8], visit: &mut dyn FnMut(Timestamp, &[u8]) -> bool) -> Result<()> {
+        let state = self.with(|store| Ok(Arc::clone(&store.now)))?;
+        state.due(time, key, visit);
         Ok(())
     }
 

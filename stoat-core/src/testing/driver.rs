@@ -612,7 +612,7 @@ impl TestDriver {
                         }
                     }
                     // Marks are sent without limits, so nothing that is due is left.
-                    NetEvent::Marked { .. } => {}
+                    NetEvent::Marked { .. } | NetEvent::Ticked { .. } => {}
                     NetEvent::Fault { lane, origin, error } => {
                         let place = origin.map(|o| format!("{}@{}", self.ingest.partition_name(o.partition), o.offset));
                         return Err(error.at(place.unwrap_or_else(|| format!("lane {lane}"))));

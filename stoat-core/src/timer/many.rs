@@ -1,19 +1,19 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use super::field::TimerOps;
 use super::one::encode_key;
-use super::pending::{NO_TIME, Pending};
+use super::pending::{NO_TIME, Pending, TimerRow};
 use super::{Own, Reach, SetsOthers};
 use crate::codec::{Codec, Encode, codec_id};
 use crate::error::Result;
 use crate::hash::lane_hash;
-use crate::id::{Epoch, StoreId};
 use crate::key::{Key, Types};
-use crate::operator::{Field, ForeignTimer, PendingTimers, Weight};
+use crate::operator::ForeignTimer;
 use crate::processor::{Entered, FieldSeed, StateField, TimerField};
+use crate::store::StoreKind;
 use crate::store::overlay::KeyBytes;
-use crate::store::{Row, StoreKind};
-use crate::time::{TimeDomain, Timestamp};
+use crate::time::Timestamp;
 
 /// Many pending times per key: a `#[timer]` field of a processor. Setting one key and time twice is setting it once.
 ///
@@ -26,44 +26,19 @@ pub struct Timers<K: Key, C = <K as Key>::Codec, S = Own> {
 }
 
 impl<K: Key, C, S> Timers<K, C, S> {
-    fn set_row(&mut self, key: &[u8], time: Timestamp) {
-        self.row.clear();
-        self.row.extend_from_slice(key);
-        self.row.extend_from_slice(&time.as_millis().to_be_bytes());
-    }
-
-    /// Writes the row that [`Timers::set_row`] named.
-    fn write_row(&mut self, there: bool, at: Timestamp) {
-        let hash = lane_hash(&self.row);
-        let slot = match self.pending.rows.find(hash, &self.row) {
-            Some(slot) => slot,
-            None => self.pending.rows.insert(hash, &self.row, None, at, 0),
-        };
-        *self.pending.rows.write(slot, at) = there.then_some(());
-    }
-
     fn write(&mut self, time: Timestamp, there: bool) -> Result<()> {
-        self.pending.current.keyed()?;
-        let key = std::mem::take(&mut self.pending.current.key);
-        self.set_row(&key, time);
-        self.change(&key, time, there, self.pending.current.timestamp);
-        self.pending.wrote(&self.row);
-        self.pending.current.key = key;
+        let p = &mut self.pending;
+        p.current.keyed()?;
+        <()>::row(&p.current.key, time, &mut self.row);
+        p.change(&self.row, time, there, p.current.timestamp)?;
+        p.wrote(&self.row);
         Ok(())
-    }
-
-    fn change(&mut self, key: &KeyBytes, time: Timestamp, there: bool, at: Timestamp) {
-        let due = &mut self.pending.due;
-        let changed = if there { due.insert((time, key.clone())) } else { due.remove(&(time, key.clone())) };
-        if changed {
-            self.write_row(there, at);
-        }
     }
 
     /// Sets a timer of the current key.
     ///
     /// # Errors
-    /// Outside a handler.
+    /// Outside a handler, or when local state cannot be read.
     pub fn set(&mut self, at: Timestamp) -> Result<()> {
         self.write(at, true)
     }
@@ -71,7 +46,7 @@ impl<K: Key, C, S> Timers<K, C, S> {
     /// Cancels the timer of the current key for this time, if there is one.
     ///
     /// # Errors
-    /// Outside a handler.
+    /// As [`Timers::set`].
     pub fn cancel(&mut self, at: Timestamp) -> Result<()> {
         self.write(at, false)
     }
@@ -81,7 +56,7 @@ impl<K: Key, C: Encode<K>, S> Timers<K, C, S> {
     /// Sets a timer of any key. For another key than the current one it takes effect at the end of the epoch.
     ///
     /// # Errors
-    /// Outside a handler, or when the key cannot be encoded.
+    /// As [`Timers::set`], or when the key cannot be encoded.
     pub fn set_for(&mut self, key: &K, at: Timestamp) -> Result<()>
     where
         S: SetsOthers,
@@ -111,85 +86,37 @@ impl<K: Key, C: Encode<K>, S> Timers<K, C, S> {
     }
 }
 
-impl<K: Key, C: Codec, S: Reach> Field for Timers<K, C, S> {
-    fn store(&self) -> StoreId {
-        self.pending.store
-    }
-
-    fn freeze(&mut self, _epoch: Epoch, rows: &mut Vec<Row>) -> Result<()> {
-        self.pending.epoch_ends();
-        let first = rows.len();
-        self.pending.rows.freeze(rows, |_, (), _| Ok(()))?;
-        for row in &mut rows[first..] {
-            row.lane_key -= size_of::<i64>();
+impl Pending<()> {
+    /// Sets or cancels the timer of a row; what changes nothing is no write.
+    fn change(&mut self, row: &[u8], time: Timestamp, there: bool, at: Timestamp) -> Result<()> {
+        let slot = self.row(lane_hash(row), row)?;
+        if self.rows.value(slot).is_some() != there {
+            self.write(slot, there.then_some(time), at);
         }
         Ok(())
     }
-
-    fn applied(&mut self, _epoch: Epoch) {
-        self.pending.rows.applied();
-        // What is pending is known without rows: those that the store has need not stay.
-        self.pending.rows.trim(0);
-    }
-
-    fn weight(&self) -> Weight {
-        self.pending.weight()
-    }
-
-    fn trim(&mut self, bytes: usize) {
-        self.pending.rows.trim(bytes);
-    }
-
-    fn keys(&self, _of_lane: &dyn Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>> {
-        // All pending timers are of this lane.
-        let mut keys: Vec<Vec<u8>> = self.pending.due.iter().map(|(_, k)| k.to_vec()).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        Ok(keys)
-    }
-
-    fn timers(&mut self) -> Option<&mut dyn PendingTimers> {
-        Some(self)
-    }
 }
 
-impl<K: Key, C: Codec, S: Reach> PendingTimers for Timers<K, C, S> {
-    fn domain(&self) -> TimeDomain {
-        self.pending.clock
+impl<K: Key, C: Codec, S: Reach> TimerOps for Timers<K, C, S> {
+    type Row = ();
+
+    fn pending(&self) -> &Pending<()> {
+        &self.pending
     }
 
-    fn load(&mut self, key: &[u8], time: Timestamp) {
-        self.pending.due.insert((time, KeyBytes::from_slice(key)));
+    fn pending_mut(&mut self) -> &mut Pending<()> {
+        &mut self.pending
     }
 
-    fn first(&self) -> Option<(Timestamp, &[u8])> {
-        self.pending.first()
-    }
-
-    fn nth(&self, n: usize) -> Option<(Timestamp, Vec<u8>)> {
-        self.pending.nth(n)
-    }
-
-    fn take_first(&mut self) -> Option<(Timestamp, Vec<u8>)> {
-        let (time, key) = self.pending.due.pop_first()?;
-        self.set_row(&key, time);
-        self.write_row(false, time);
-        Some((time, key.into_vec()))
-    }
-
-    fn take_foreign(&mut self) -> Vec<ForeignTimer> {
-        std::mem::take(&mut self.pending.foreign)
-    }
-
-    fn apply_foreign(&mut self, write: &ForeignTimer) {
-        let key = KeyBytes::from_slice(&write.key);
+    fn apply_foreign(&mut self, write: &ForeignTimer) -> Result<()> {
         for (time, there) in [(write.cancel, false), (write.time, true)] {
             let Some(time) = time else { continue };
-            self.set_row(&key, time);
+            <()>::row(&write.key, time, &mut self.row);
             if !self.pending.beats(&self.row, write) {
-                self.change(&key, time, there, NO_TIME);
+                self.pending.change(&self.row, time, there, NO_TIME)?;
             }
         }
+        Ok(())
     }
 }
 
@@ -222,7 +149,7 @@ impl<K: Key, C, S> fmt::Debug for Timers<K, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timers")
             .field("field", &self.pending.current.place())
-            .field("pending", &self.pending.due.len())
+            .field("near", &self.pending.near())
             .finish_non_exhaustive()
     }
 }

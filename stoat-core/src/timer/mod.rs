@@ -1,8 +1,12 @@
 //! Keyed timers: pending times of keys, fired on the lane of the key.
 //!
-//! All pending times of a lane are in memory, in the order in which they fire; the store has them for the next start.
+//! The next timers of a lane are in memory, the others in the store, which knows them by time. How many are in memory
+//! follows from the memory budget (`stoat.memory.budget`): timers share the part of it that caches get. A timer that is
+//! set again and again costs no more than writing a value; a start reads what fires next, not all there is.
 
+mod field;
 mod many;
+mod near;
 mod one;
 mod pending;
 #[cfg(test)]

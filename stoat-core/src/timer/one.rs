@@ -1,19 +1,18 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use super::field::TimerOps;
 use super::pending::{NO_TIME, Pending};
 use super::{Own, Reach, SetsOthers};
 use crate::codec::{Codec, Encode, codec_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::lane_hash;
-use crate::id::{Epoch, StoreId};
 use crate::key::{Key, Types};
-use crate::operator::{Field, ForeignTimer, PendingTimers, Weight};
+use crate::operator::ForeignTimer;
 use crate::processor::{Entered, FieldSeed, StateField, TimerField};
+use crate::store::StoreKind;
 use crate::store::current::Current;
-use crate::store::overlay::KeyBytes;
-use crate::store::{Row, StoreKind};
-use crate::time::{TimeDomain, Timestamp};
+use crate::time::Timestamp;
 
 /// One pending time per key: a `#[timer]` field of a processor. A later [`Timer::set`] replaces the earlier one.
 ///
@@ -24,29 +23,23 @@ pub struct Timer<K: Key, C = <K as Key>::Codec, S = Own> {
     types: Types<(K, C, S)>,
 }
 
-pub(super) fn decode_time(current: &Current, bytes: &[u8]) -> Result<Timestamp> {
-    let bytes = bytes.try_into().map_err(|_| {
-        Error::new(
-            ErrorKind::State,
-            format!("timer {}: {} bytes where a time has 8; rebuild the state directory", current.place(), bytes.len()),
-        )
-    })?;
-    Ok(Timestamp::from_millis(i64::from_be_bytes(bytes)))
-}
-
 impl<K: Key, C, S> Timer<K, C, S> {
     fn write(&mut self, time: Option<Timestamp>) -> Result<()> {
         let p = &mut self.pending;
         p.current.keyed()?;
         // The key leaves the field while the field's other parts change; it is at most a short copy in place.
         let key = std::mem::take(&mut p.current.key);
-        let slot = match p.current.slot {
-            Some(slot) => Ok(slot),
-            None => p.row(p.current.hash, &key),
+        let slot = match (p.current.slot, time) {
+            (Some(slot), _) => Ok(slot),
+            // What is set needs not be known. What is cancelled needs: cancelling nothing is no write.
+            (None, Some(_)) => Ok(p.row_unread(p.current.hash, &key)),
+            (None, None) => p.row(p.current.hash, &key),
         };
         if let Ok(slot) = slot {
             p.current.slot = Some(slot);
-            p.replace(slot, &key, time, p.current.timestamp);
+            if time.is_some() || p.rows.value(slot).is_some() {
+                p.write(slot, time, p.current.timestamp);
+            }
             p.wrote(&key);
         }
         p.current.key = key;
@@ -124,77 +117,33 @@ pub(super) fn encode_key<K, C: Encode<K>>(current: &Current, key: &K) -> Result<
     Ok(bytes)
 }
 
-impl<K: Key, C: Codec, S: Reach> Field for Timer<K, C, S> {
-    fn store(&self) -> StoreId {
-        self.pending.store
+impl<K: Key, C: Codec, S: Reach> TimerOps for Timer<K, C, S> {
+    type Row = Timestamp;
+
+    fn pending(&self) -> &Pending<Timestamp> {
+        &self.pending
     }
 
-    fn freeze(&mut self, _epoch: Epoch, rows: &mut Vec<Row>) -> Result<()> {
-        self.pending.epoch_ends();
-        self.pending.rows.freeze(rows, |_, time, out| {
-            out.extend_from_slice(&time.as_millis().to_be_bytes());
-            Ok(())
-        })
+    fn pending_mut(&mut self) -> &mut Pending<Timestamp> {
+        &mut self.pending
     }
 
-    fn applied(&mut self, _epoch: Epoch) {
-        self.pending.rows.applied();
-    }
-
-    fn weight(&self) -> Weight {
-        self.pending.weight()
-    }
-
-    fn trim(&mut self, bytes: usize) {
-        self.pending.rows.trim(bytes);
-    }
-
-    fn keys(&self, _of_lane: &dyn Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>> {
-        // All pending timers are of this lane.
-        let mut keys: Vec<Vec<u8>> = self.pending.due.iter().map(|(_, k)| k.to_vec()).collect();
-        keys.sort_unstable();
-        Ok(keys)
-    }
-
-    fn timers(&mut self) -> Option<&mut dyn PendingTimers> {
-        Some(self)
-    }
-}
-
-impl<K: Key, C: Codec, S: Reach> PendingTimers for Timer<K, C, S> {
-    fn domain(&self) -> TimeDomain {
-        self.pending.clock
-    }
-
-    fn load(&mut self, key: &[u8], time: Timestamp) {
-        self.pending.due.insert((time, KeyBytes::from_slice(key)));
-    }
-
-    fn first(&self) -> Option<(Timestamp, &[u8])> {
-        self.pending.first()
-    }
-
-    fn nth(&self, n: usize) -> Option<(Timestamp, Vec<u8>)> {
-        self.pending.nth(n)
-    }
-
-    fn take_first(&mut self) -> Option<(Timestamp, Vec<u8>)> {
-        self.pending.take_first().map(|(t, k)| (t, k.into_vec()))
-    }
-
-    fn take_foreign(&mut self) -> Vec<ForeignTimer> {
-        std::mem::take(&mut self.pending.foreign)
-    }
-
-    fn apply_foreign(&mut self, write: &ForeignTimer) {
-        if self.pending.beats(&write.key, write) {
-            return;
+    fn apply_foreign(&mut self, write: &ForeignTimer) -> Result<()> {
+        let p = &mut self.pending;
+        if p.beats(&write.key, write) {
+            return Ok(());
         }
-        let key = KeyBytes::from_slice(&write.key);
-        let slot = self.pending.row(lane_hash(&key), &key).expect(
-            "the store was read when the lane was built: a row that it cannot read now is found by the next start",
-        );
-        self.pending.replace(slot, &key, write.time, NO_TIME);
+        let hash = lane_hash(&write.key);
+        if write.time.is_some() {
+            let slot = p.row_unread(hash, &write.key);
+            p.write(slot, write.time, NO_TIME);
+            return Ok(());
+        }
+        let slot = p.row(hash, &write.key)?;
+        if p.rows.value(slot).is_some() {
+            p.write(slot, None, NO_TIME);
+        }
+        Ok(())
     }
 }
 
@@ -227,7 +176,7 @@ impl<K: Key, C, S> fmt::Debug for Timer<K, C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timer")
             .field("field", &self.pending.current.place())
-            .field("pending", &self.pending.due.len())
+            .field("near", &self.pending.near())
             .finish_non_exhaustive()
     }
 }

@@ -548,6 +548,7 @@ impl Topology {
             sinks: draft.sinks,
             stores,
             subs: stages.len() as u32,
+            reencode: Vec::new(),
         })
     }
 }

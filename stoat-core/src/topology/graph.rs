@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::codec::CodecError;
-use crate::error::Result;
+use crate::codec::{CodecError, Decode, Encode, codec_id};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{LaneIdx, NodeId, SinkId, StoreId, SubTopologyId};
 use crate::operator::{Child, Operator};
 use crate::store::{ByteStore, StoreKind};
@@ -25,6 +25,54 @@ pub struct Graph {
     pub stores: Vec<StoreDecl>,
     /// The number of sub-topologies; ids are stages: feeders have smaller numbers.
     pub subs: u32,
+    /// Stores whose keys may be written anew at start.
+    pub reencode: Vec<Reencode>,
+}
+
+impl Graph {
+    /// Lets the next start write the keys of a store anew with the codec that it is declared with, where they were written
+    /// with `Old`; see [`App::reencode`](crate::app::App::reencode).
+    ///
+    /// # Errors
+    /// When there is no such store, or its keys are not declared with `New`.
+    pub fn reencode<K: 'static, Old: Decode<K>, New: Encode<K>>(&mut self, store: &str) -> Result<()> {
+        let error = |text| Err(Error::new(ErrorKind::Topology, text));
+        let Some(decl) = self.stores.iter().find(|s| s.name == store) else {
+            let names: Vec<&str> = self.stores.iter().map(|s| s.name.as_str()).collect();
+            return error(format!("there is no store `{store}` to re-encode; there are: {}", names.join(", ")));
+        };
+        if decl.key_codec != codec_id::<New>() {
+            return error(format!(
+                "the keys of store `{store}` are written with {}, but they are to be re-encoded with {}: name the codec of \
+                 the topology's key type second",
+                decl.key_codec,
+                codec_id::<New>()
+            ));
+        }
+        self.reencode.push(Reencode {
+            store: store.to_owned(),
+            from: codec_id::<Old>(),
+            key: |old, new| New::encode(&Old::decode(old)?, new),
+        });
+        Ok(())
+    }
+}
+
+/// How the keys of a store that another codec wrote are written anew.
+#[derive(Clone)]
+pub struct Reencode {
+    /// The store.
+    pub store: String,
+    /// The identity of the codec that wrote them.
+    pub from: String,
+    /// Reads a key of that codec and appends it as the declared codec writes it.
+    pub key: fn(&[u8], &mut Vec<u8>) -> Result<(), CodecError>,
+}
+
+impl fmt::Debug for Reencode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reencode").field("store", &self.store).field("from", &self.from).finish_non_exhaustive()
+    }
 }
 
 /// A node of the graph.
@@ -167,4 +215,6 @@ pub struct LaneBuild<'a> {
     pub receiving_lanes: u32,
     /// All stores' bytes, by [`StoreId`].
     pub stores: &'a [Arc<dyn ByteStore>],
+    /// Bytes that the lane may keep in memory beside what is not committed.
+    pub cache: usize,
 }

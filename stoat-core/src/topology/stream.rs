@@ -374,6 +374,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
                     bytes: b.stores[store.0 as usize].clone(),
                     lane: b.lane.0,
                     lanes: b.lanes,
+                    cache: b.cache,
                 })
                 .collect();
             let processor = init().make(&mut FieldBuild { seeds: &seeds });

@@ -480,6 +480,21 @@ struct TestOp {
     punctuators: Vec<Punctuator>,
 }
 
+/// The pending timers of a lane's keys.
+fn stored(bytes: &dyn ByteStore, many: bool, b: &LaneBuild<'_>) -> BTreeSet<(Timestamp, Vec<u8>)> {
+    let mut pending = BTreeSet::new();
+    let visit = &mut |key: &[u8], value: &[u8]| {
+        let (key, time) = if many { key.split_at(key.len() - 8) } else { (key, value) };
+        if lane_of(lane_hash(key), b.lanes) == b.lane.0 {
+            let time = i64::from_be_bytes(time.try_into().expect("8 bytes"));
+            pending.insert((Timestamp(time), key.to_vec()));
+        }
+        true
+    };
+    bytes.scan(None, None, visit).expect("a map can be read");
+    pending
+}
+
 impl TestOp {
     fn new(kind: Kind, stores: Option<(StoreId, StoreId)>, b: &LaneBuild<'_>) -> Self {
         Self {
@@ -498,7 +513,7 @@ impl TestOp {
                         id: timer,
                         many: kind.many(),
                         domain: kind.domain(),
-                        pending: BTreeSet::new(),
+                        pending: stored(&*b.stores[timer.0 as usize], kind.many(), b),
                         dirty: BTreeSet::new(),
                         own: BTreeMap::new(),
                         foreign: Vec::new(),
@@ -741,33 +756,30 @@ impl PendingTimers for TimerField {
         self.domain
     }
 
-    fn load(&mut self, key: &[u8], time: Timestamp) {
-        self.pending.insert((time, key.to_vec()));
+    fn first(&mut self, upto: Timestamp) -> Result<Option<(Timestamp, &[u8])>> {
+        Ok(self.pending.first().filter(|(t, _)| *t <= upto).map(|(t, k)| (*t, k.as_slice())))
     }
 
-    fn first(&self) -> Option<(Timestamp, &[u8])> {
-        self.pending.first().map(|(t, k)| (*t, k.as_slice()))
+    fn nth(&mut self, n: usize) -> Result<Option<(Timestamp, Vec<u8>)>> {
+        Ok(self.pending.iter().nth(n).cloned())
     }
 
-    fn nth(&self, n: usize) -> Option<(Timestamp, Vec<u8>)> {
-        self.pending.iter().nth(n).cloned()
-    }
-
-    fn take_first(&mut self) -> Option<(Timestamp, Vec<u8>)> {
-        let (t, k) = self.pending.pop_first()?;
-        self.touch(&k, t);
-        Some((t, k))
+    fn take_first(&mut self) {
+        if let Some((t, k)) = self.pending.pop_first() {
+            self.touch(&k, t);
+        }
     }
 
     fn take_foreign(&mut self) -> Vec<ForeignTimer> {
         std::mem::take(&mut self.foreign)
     }
 
-    fn apply_foreign(&mut self, w: &ForeignTimer) {
+    fn apply_foreign(&mut self, w: &ForeignTimer) -> Result<()> {
         let key = std::str::from_utf8(&w.key).expect("tests write text");
         if self.own.get(key).is_none_or(|(tag, i)| (tag, *i) < (&w.tag, w.index)) {
             self.set(&w.key, w.time.map(|t| t.0));
         }
+        Ok(())
     }
 }
 
@@ -789,6 +801,10 @@ impl ByteStore for TestStore {
             }
         }
         Ok(())
+    }
+
+    fn due(&self, _: Timestamp, _: &[u8], _: &mut dyn FnMut(Timestamp, &[u8]) -> bool) -> Result<()> {
+        unreachable!("these fields read all timers when they are made")
     }
 
     fn apply(&self, _: Generation, batch: &Batch) -> Result<()> {

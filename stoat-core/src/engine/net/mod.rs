@@ -20,10 +20,9 @@ use std::sync::Arc;
 use self::wiring::{Edge, Wiring, Worker};
 use super::lane::{Lane, LaneParts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hash::{lane_hash, lane_of};
-use crate::id::{LaneId, LaneIdx, StoreId, SubTopologyId};
+use crate::id::{LaneId, LaneIdx, SubTopologyId};
 use crate::operator::Child;
-use crate::store::{ByteStore, StoreKind};
+use crate::store::ByteStore;
 use crate::time::{Now, Timestamp, Watermark};
 use crate::topology::graph::{Graph, LaneBuild, Node, NodeKind};
 
@@ -34,7 +33,7 @@ pub struct NetBuild<'a> {
     pub graph: &'a Graph,
     /// The number of lanes of each sub-topology; at least one each.
     pub lane_counts: &'a [u32],
-    /// All stores' bytes, by store id; restored: pending timers are loaded from them.
+    /// All stores' bytes, by store id; restored.
     pub stores: &'a [Arc<dyn ByteStore>],
     /// The sinks' topics, by sink id.
     pub sink_topics: Arc<[Arc<str>]>,
@@ -95,10 +94,10 @@ pub struct Lanes {
     ticks: bool,
 }
 
-/// Builds the lanes of all sub-topologies: calls the factories and loads the pending timers.
+/// Builds the lanes of all sub-topologies.
 ///
 /// # Errors
-/// When a factory fails, a store cannot be read, or the graph is not what the builder makes.
+/// When a factory fails, or the graph is not what the builder makes.
 pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
     let graph = build.graph;
     let subs = graph.subs as usize;
@@ -134,6 +133,7 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
                     children,
                     receiving_lanes: receiving.map_or(0, |e| build.lane_counts[e.to]),
                     stores: build.stores,
+                    cache: build.cache_budget / all as usize,
                 })
                 .map_err(|e| e.at(format!("node `{}`", node.name)))?;
                 arena.push(Some(operator));
@@ -155,53 +155,15 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
             workers.push(wiring.worker(lane));
         }
     }
-    let mut lanes = Lanes {
+    Ok(Lanes {
         ticks: workers.iter_mut().any(|w: &mut Worker| w.lane.wants_ticks()),
         workers,
         first: wiring.first,
         settings: build.settings,
-    };
-    lanes.load_timers(build)?;
-    Ok(lanes)
+    })
 }
 
 impl Lanes {
-    /// Gives every lane the pending timers of its keys. Nothing stored names a lane.
-    fn load_timers(&mut self, build: &NetBuild<'_>) -> Result<()> {
-        for (i, store) in build.graph.stores.iter().enumerate() {
-            let (sub, many) = match store.kind {
-                StoreKind::Timer => (store.sub.0 as usize, false),
-                StoreKind::Timers => (store.sub.0 as usize, true),
-                StoreKind::KeyValue | StoreKind::TimestampedKeyValue => continue,
-            };
-            let lanes = &mut self.workers[self.first[sub]..self.first[sub + 1]];
-            let mut damaged = None;
-            build.stores[i].scan(None, None, &mut |key, value| {
-                let row =
-                    if many { key.split_last_chunk::<8>() } else { value.try_into().ok().map(|time| (key, time)) };
-                let Some((key, time)) = row else {
-                    damaged = Some(key.len());
-                    return false;
-                };
-                let lane = lane_of(lane_hash(key), lanes.len() as u32) as usize;
-                let time = Timestamp(i64::from_be_bytes(*time));
-                lanes[lane].lane.load_timer(StoreId(i as u32), key, time);
-                true
-            })?;
-            if let Some(len) = damaged {
-                return Err(Error::new(
-                    ErrorKind::State,
-                    format!(
-                        "store `{}` holds a row that is no timer (key of {len} bytes): delete the local state of this \
-                         store, it is rebuilt from its changelog",
-                        store.name
-                    ),
-                ));
-            }
-        }
-        Ok(())
-    }
-
     fn flat(&self, lane: LaneId) -> usize {
         self.first[lane.sub.0 as usize] + lane.lane.0 as usize
     }

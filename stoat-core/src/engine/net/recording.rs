@@ -67,6 +67,8 @@ struct Tape {
     open: Vec<(u64, Entry)>,
     begins: bool,
     wall: Option<Timestamp>,
+    /// The most bytes that were uncommitted.
+    peak: usize,
 }
 
 /// The ingest order of an application, over all its generations and processes; clones are handles.
@@ -92,6 +94,16 @@ impl Recording {
     pub fn history(&self, last: Epoch) -> BTreeMap<Epoch, Segment> {
         let tape = self.lock();
         tape.segments.range(..=last).map(|(e, s)| (*e, s.clone())).collect()
+    }
+
+    /// The most bytes that were uncommitted at any look.
+    pub fn peak(&self) -> usize {
+        self.lock().peak
+    }
+
+    /// Begins to look for [`Recording::peak`] anew.
+    pub fn forget_peak(&self) {
+        self.lock().peak = 0;
     }
 
     /// The wall clock that the first generation began with.
@@ -159,7 +171,10 @@ impl LaneNet for RecordingNet {
     }
 
     fn uncommitted(&self) -> usize {
-        self.net.uncommitted()
+        let now = self.net.uncommitted();
+        let mut tape = self.tape.lock();
+        tape.peak = tape.peak.max(now);
+        now
     }
 
     fn lowest(&self) -> u64 {
@@ -309,7 +324,7 @@ impl Replayer {
                             self.net.exchange(lane.sub, epoch, Arc::new(all));
                         }
                     }
-                    NetEvent::Marked { .. } => {}
+                    NetEvent::Marked { .. } | NetEvent::Ticked { .. } => {}
                     NetEvent::Fault { error, .. } => return Err(error),
                 }
             }

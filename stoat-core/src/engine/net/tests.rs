@@ -345,6 +345,7 @@ impl<'a> Ingest<'a> {
                 NetEvent::Marked { lane, number, more_due, nth } => {
                     self.marked.entry(number).or_default().push((lane, more_due, nth));
                 }
+                NetEvent::Ticked { .. } => {}
                 NetEvent::Fault { origin, error, .. } => self.faults.push((origin, error)),
             }
         }

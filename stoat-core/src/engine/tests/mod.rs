@@ -198,6 +198,7 @@ impl World {
         };
         // Lanes that are always at rest, that lag a little, that lag far behind.
         let per_poll = self.random.one_of(&[0, 12, 40, 200]);
+        let cache = [0, 2 << 10, 16 << 10, usize::MAX, usize::MAX, usize::MAX][(seed / 2 % 6) as usize];
         let recording = self.recording.clone();
         Engine::new(
             EngineParts {
@@ -208,8 +209,9 @@ impl World {
                 net: Box::new(move |build: &NetBuild<'_>| {
                     let build = NetBuild {
                         settings,
-                        // Now and then nothing clean is kept, so that reads go to the store.
-                        cache_budget: if seed.is_multiple_of(3) { 0 } else { build.cache_budget },
+                        // Now and then nothing clean is kept, or little, so that reads go to the store, and timers that are
+                        // not the next two of a lane are far.
+                        cache_budget: build.cache_budget.min(cache),
                         ..build.clone()
                     };
                     let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(per_poll);

@@ -380,3 +380,207 @@ fn i11_a_changelog_that_the_plan_knows_must_be_there_and_the_same() {
         }
     }
 }
+
+/// Remembers the values of a key, and says them at the times that it is told: `late` once, `each` for every record.
+macro_rules! remembers {
+    ($processor:ident, $key:ty) => {
+        #[processor(input = ($key, String), output = (String, String))]
+        struct $processor {
+            #[state(codec = Utf8)]
+            values: Keyed<String>,
+            #[timer]
+            late: Timer,
+            #[timer]
+            each: Timers,
+        }
+
+        #[handlers]
+        impl $processor {
+            #[process]
+            fn on_record(&mut self, r: Record<$key, String>, _cx: &mut Context<Self>) -> Result<()> {
+                let values = self.values.take()?.unwrap_or_default();
+                self.values.put(format!("{values}{},", r.value))?;
+                self.each.set(r.timestamp + Duration::from_secs(100))?;
+                self.late.set(r.timestamp + Duration::from_secs(200))
+            }
+
+            #[on_timer(each)]
+            fn each(&mut self, fired: Fired<$key>, cx: &mut Context<Self>) -> Result<()> {
+                let values = self.values.get()?.cloned();
+                cx.forward(text_of(&fired.key), format!("{} {values:?}", fired.time.0 - START))
+            }
+
+            #[on_timer(late)]
+            fn late(&mut self, fired: Fired<$key>, cx: &mut Context<Self>) -> Result<()> {
+                let values = self.values.take()?;
+                cx.forward(text_of(&fired.key), format!("{} late {values:?}", fired.time.0 - START))
+            }
+        }
+    };
+}
+
+fn text_of(key: &(impl ToText + ?Sized)) -> String {
+    key.to_text()
+}
+
+trait ToText {
+    fn to_text(&self) -> String;
+}
+
+impl ToText for String {
+    fn to_text(&self) -> String {
+        self.clone()
+    }
+}
+
+impl ToText for Word {
+    fn to_text(&self) -> String {
+        self.0.clone()
+    }
+}
+
+remembers!(RememberByJson, Word);
+remembers!(Remember, String);
+
+fn remembered_by_json(t: &mut Topology) {
+    let words = t.source::<In>().select_key(|k: &String, _| Word(k.clone())).repartition();
+    words.process::<RememberByJson>().sink::<Out>();
+}
+
+fn remembered(t: &mut Topology) {
+    let words = t.source::<In>().select_key(|k: &String, _| k.clone()).repartition();
+    words.process::<Remember>().sink::<Out>();
+}
+
+const REMEMBERED: [&str; 3] = ["values", "late", "each"];
+
+/// Some keys with values and timers that are due in the far future, under the old codec.
+fn remember(seed: u64) -> World {
+    let mut world = World::new(seed);
+    for n in 0..20 {
+        world.feed(&fed(format!("k {}", n % 7), format!("v{n}"), START + n));
+    }
+    world.run(&graph_of(remembered_by_json), 2);
+    world
+}
+
+/// The rows that are there, as changelogs have them.
+fn live(world: &World, store: &str) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+    let topic = format!("app-{store}-changelog");
+    let mut rows = BTreeMap::new();
+    for p in 0..world.cluster.partitions(&topic) {
+        for r in world.cluster.log(&topic, p).into_iter().filter(|r| !r.marker) {
+            let key = r.key.unwrap();
+            let lane_key = if store == "each" { &key[..key.len() - 8] } else { &key[..] };
+            assert_eq!(p, crate::hash::partition_for(lane_key, world.cluster.partitions(&topic)), "{key:?}");
+            rows.insert(key, r.value);
+        }
+    }
+    rows.retain(|_, v| v.is_some());
+    rows
+}
+
+#[test]
+fn i18_keys_are_written_anew_by_another_codec_once_whatever_happens_meanwhile() {
+    let mut graph = graph_of(remembered);
+    for store in REMEMBERED {
+        graph.reencode::<String, Json, Utf8>(store).unwrap();
+    }
+    // What the same records give where the codec was never another.
+    let mut never = World::new(1);
+    for n in 0..20 {
+        never.feed(&fed(format!("k {}", n % 7), format!("v{n}"), START + n));
+    }
+    never.run(&graph_of(remembered), 2);
+    let sorted = |world: &World| {
+        let mut all: Vec<(String, String)> = Vec::new();
+        for key in 0..7 {
+            let key = format!("k {key}");
+            let of = world.records("out").into_iter().filter(|r| r.key.as_deref() == Some(key.as_bytes()));
+            all.extend(of.map(|r| (key.clone(), string(r.value.as_ref()))));
+        }
+        all
+    };
+    let mut killed_before = 0;
+    for (i, turns) in (0..260).step_by(5).enumerate() {
+        let _seed = Seed(turns);
+        let mut world = remember(turns + 100);
+        assert!(live(&world, "late").keys().all(|k| k.starts_with(b"\"")), "JSON strings have quotes");
+        world.cluster.set_faults(faults(turns / 5));
+        let mut engine = world.engine(&graph, [1, 3, 16][i % 3]);
+        for _ in 0..turns {
+            world.turn(&mut engine).unwrap();
+        }
+        drop(engine);
+        killed_before += u32::from(live(&world, "late").keys().any(|k| k.starts_with(b"\"")));
+        world.crash();
+        world.cluster.set_faults(Faults::default());
+        world.cluster.deliver_late();
+        world.run(&graph, 3);
+        for store in REMEMBERED {
+            assert_eq!(live(&world, store), live(&never, store), "{store}, killed after {turns} turns");
+        }
+        // Nothing more to do; and who does not ask for it any more starts as well.
+        let written = world.records("app-late-changelog").len();
+        world.run(&graph_of(remembered), 2);
+        assert_eq!(world.records("app-late-changelog").len(), written);
+        for w in [&mut world, &mut never] {
+            if w.records("out").is_empty() {
+                for p in 0..PARTITIONS {
+                    w.cluster.append("in", p, b"end", b"end", START + 1_000_000);
+                }
+                w.run(&graph_of(remembered), 2);
+            }
+        }
+        assert_eq!(sorted(&world), sorted(&never), "killed after {turns} turns");
+        never = {
+            // As it was before its timers fired.
+            let mut again = World::new(1);
+            for n in 0..20 {
+                again.feed(&fed(format!("k {}", n % 7), format!("v{n}"), START + n));
+            }
+            again.run(&graph_of(remembered), 2);
+            again
+        };
+    }
+    assert!((1..50).contains(&killed_before), "killed before it and after it: {killed_before}");
+}
+
+#[test]
+fn i18_what_is_not_asked_for_is_refused_with_the_way_and_nothing_is_written() {
+    let mut world = remember(5);
+    let mut graph = graph_of(remembered);
+    graph.reencode::<String, Json, Utf8>("values").unwrap();
+    graph.reencode::<String, Json, Utf8>("late").unwrap();
+    let before = REMEMBERED.map(|store| live(&world, store));
+    let mut engine = world.engine(&graph, 2);
+    let error = world.run_to_error(&mut engine).to_string();
+    assert!(error.contains("app-each-changelog") && error.contains("reencode::<Key, Old, New>(\"each\")"), "{error}");
+    assert_eq!(REMEMBERED.map(|store| live(&world, store)), before);
+    // Not the codec that wrote them.
+    let mut graph = graph_of(remembered);
+    for store in REMEMBERED {
+        graph.reencode::<String, Utf8, Utf8>(store).unwrap();
+    }
+    let mut engine = world.engine(&graph, 2);
+    assert!(world.run_to_error(&mut engine).to_string().contains("reencode"));
+    let unknown = graph.reencode::<String, Json, Utf8>("other").unwrap_err().to_string();
+    assert!(unknown.contains("`other`") && unknown.contains("values, late, each"), "{unknown}");
+    let twisted = graph.reencode::<String, Utf8, Json>("late").unwrap_err().to_string();
+    assert!(twisted.contains("`late`"), "{twisted}");
+    // Too much for the memory that it may take.
+    let mut graph = graph_of(remembered);
+    for store in REMEMBERED {
+        graph.reencode::<String, Json, Utf8>(store).unwrap();
+    }
+    world.set("stoat.memory.budget", "1KiB");
+    let mut engine = world.engine(&graph, 2);
+    let error = world.run_to_error(&mut engine).to_string();
+    assert!(error.contains("stoat.memory.budget"), "{error}");
+    world.settings.clear();
+    world.run(&graph_of(remembered_by_json), 2);
+    assert_eq!(REMEMBERED.map(|store| live(&world, store)), before, "the old program goes on");
+    world.run(&graph, 2);
+    let mut engine = world.engine(&graph_of(remembered_by_json), 2);
+    assert!(world.run_to_error(&mut engine).to_string().contains("codec"), "and is refused once it is done");
+}

@@ -1,11 +1,14 @@
 //! Timers and punctuators, on both clocks, own and foreign.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::super::message::Mark;
 use super::model::{Model, Output, Stored, numbers, texts, times, within};
 use super::shapes::{Chain, other_key};
 use super::*;
+use crate::store::{StoreKind, StoreSet};
 
 // --- sessions --------------------------------------------------------------------------------------------------------
 
@@ -218,7 +221,8 @@ fn i06_i15_timers_behind_a_rekey_wait_for_what_the_timers_before_it_forward() {
 
 // --- foreign ---------------------------------------------------------------------------------------------------------
 
-/// Values are commands: `s,key,ms` sets, `c,key` cancels; `S,key,ms` and `C,key,ms` do so with many times per key.
+/// Values are commands: `s,key,ms` sets, `c,key` cancels; `S,key,ms` and `C,key,ms` do so with many times per key; `t`, `u`,
+/// `T` and `U` do the same on the wall clock.
 #[processor(input = (String, String), output = String)]
 struct Alarms {
     #[state(codec = Utf8)]
@@ -227,6 +231,10 @@ struct Alarms {
     one: Timer,
     #[timer(foreign)]
     many: Timers,
+    #[timer(foreign, clock = wall)]
+    wone: Timer,
+    #[timer(foreign, clock = wall)]
+    wmany: Timers,
 }
 
 impl Alarms {
@@ -239,7 +247,11 @@ impl Alarms {
                 "s" => self.one.set_for(&key, time)?,
                 "c" => self.one.cancel_for(&key)?,
                 "S" => self.many.set_for(&key, time)?,
-                _ => self.many.cancel_for(&key, time)?,
+                "C" => self.many.cancel_for(&key, time)?,
+                "t" => self.wone.set_for(&key, time)?,
+                "u" => self.wone.cancel_for(&key)?,
+                "T" => self.wmany.set_for(&key, time)?,
+                _ => self.wmany.cancel_for(&key, time)?,
             }
         }
         Ok(())
@@ -247,8 +259,9 @@ impl Alarms {
 
     fn hear(&mut self, what: &str, fired: &Fired<String>, cx: &mut Context<Self>) -> Result<()> {
         let heard = self.heard.take()?.unwrap_or_default();
-        // Short, and still depends on all that was before.
-        let heard = format!("{}{what}{}", &heard[heard.len().saturating_sub(30)..], fired.time.0 % 1_000);
+        // Short, and still depends on all that was before, and on what is pending.
+        let pending = [self.one.get()?, self.wone.get()?].map(|t| t.map_or(0, |t| t.0 % 100));
+        let heard = format!("{}{what}{}{pending:?}", &heard[heard.len().saturating_sub(30)..], fired.time.0 % 1_000);
         self.heard.put(heard.clone())?;
         cx.forward(heard)?;
         self.obey(&echo(what, &fired.key, fired.time.0))
@@ -257,10 +270,14 @@ impl Alarms {
 
 /// What a firing sets and cancels in turn.
 fn echo(what: &str, key: &str, time: i64) -> String {
-    match time % 5 {
-        0 => format!("S,k{},{};c,{key}", time % 7, time + 6),
-        1 if what == "m" => format!("s,k{},{}", time % 7, time - 3),
-        2 if what == "o" => format!("s,{key},{};C,k{},{}", time + 3, time % 7, time + 5),
+    let to = time % 7;
+    match (time % 5, what) {
+        (0, "o" | "m") => format!("S,k{to},{};c,{key}", time + 6),
+        (1, "m") => format!("s,k{to},{}", time - 3),
+        (2, "o") => format!("s,{key},{};C,k{to},{}", time + 3, time + 5),
+        (0, _) => format!("T,k{to},{};u,{key};S,{key},{}", time + 6, time - 40),
+        (1, "M") => format!("t,k{to},{}", time - 3),
+        (2, "O") => format!("t,{key},{};U,k{to},{}", time + 3, time + 5),
         _ => String::new(),
     }
 }
@@ -280,6 +297,16 @@ impl Alarms {
     #[on_timer(many)]
     fn on_many(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
         self.hear("m", &fired, cx)
+    }
+
+    #[on_timer(wone)]
+    fn on_wall_one(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        self.hear("O", &fired, cx)
+    }
+
+    #[on_timer(wmany)]
+    fn on_wall_many(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        self.hear("M", &fired, cx)
     }
 }
 
@@ -302,18 +329,57 @@ struct Waiting {
     time: i64,
 }
 
+/// The timers of one clock.
 #[derive(Default)]
-struct Alarmed {
-    heard: BTreeMap<String, String>,
+struct Clock {
     one: BTreeMap<String, i64>,
     many: BTreeSet<(String, i64)>,
     foreign: Vec<Waiting>,
     /// The place of the last own write of this epoch: of `one` by key, of `many` by key and time.
     own_one: BTreeMap<String, u64>,
     own_many: BTreeMap<(String, i64), u64>,
+}
+
+impl Clock {
+    fn write(&mut self, w: Waiting) {
+        match (w.many, w.set) {
+            (false, true) => drop(self.one.insert(w.key, w.time)),
+            (false, false) => drop(self.one.remove(&w.key)),
+            (true, true) => drop(self.many.insert((w.key, w.time))),
+            (true, false) => drop(self.many.remove(&(w.key, w.time))),
+        }
+    }
+
+    /// Of equal time and key, the field that is declared first comes first.
+    fn next(&self) -> Option<(i64, String, bool)> {
+        let ones = self.one.iter().map(|(k, t)| (*t, k.clone(), false));
+        ones.chain(self.many.iter().map(|(k, t)| (*t, k.clone(), true))).min()
+    }
+
+    fn barrier(&mut self) {
+        let mut foreign = std::mem::take(&mut self.foreign);
+        foreign.sort_by_key(|w| w.place);
+        for w in foreign {
+            let own = if w.many { self.own_many.get(&(w.key.clone(), w.time)) } else { self.own_one.get(&w.key) };
+            if own.is_none_or(|p| *p < w.place) {
+                self.write(w);
+            }
+        }
+        self.own_one.clear();
+        self.own_many.clear();
+    }
+}
+
+#[derive(Default)]
+struct Alarmed {
+    heard: BTreeMap<String, String>,
+    event: Clock,
+    wall: Clock,
     place: u64,
     reached: Option<i64>,
     out: Vec<Output>,
+    /// How many fired: by clock, then one or many.
+    fired: [[u32; 2]; 2],
 }
 
 impl Alarmed {
@@ -322,32 +388,42 @@ impl Alarmed {
             let words: Vec<&str> = command.split(',').collect();
             let w = Waiting {
                 place: self.place,
-                set: matches!(words[0], "s" | "S"),
-                many: matches!(words[0], "S" | "C"),
+                set: matches!(words[0], "s" | "S" | "t" | "T"),
+                many: matches!(words[0], "S" | "C" | "T" | "U"),
                 key: words[1].to_owned(),
                 time: words.get(2).map_or(0, |t| t.parse().unwrap()),
             };
             self.place += 1;
+            let event = matches!(words[0], "s" | "c" | "S" | "C");
+            let clock = if event { &mut self.event } else { &mut self.wall };
             if w.key == current {
                 if w.many {
-                    self.own_many.insert((w.key.clone(), w.time), w.place);
+                    clock.own_many.insert((w.key.clone(), w.time), w.place);
                 } else {
-                    self.own_one.insert(w.key.clone(), w.place);
+                    clock.own_one.insert(w.key.clone(), w.place);
                 }
-                self.write(w);
+                clock.write(w);
             } else {
-                self.foreign.push(w);
+                clock.foreign.push(w);
             }
         }
     }
 
-    fn write(&mut self, w: Waiting) {
-        match (w.many, w.set) {
-            (false, true) => drop(self.one.insert(w.key, w.time)),
-            (false, false) => drop(self.one.remove(&w.key)),
-            (true, true) => drop(self.many.insert((w.key, w.time))),
-            (true, false) => drop(self.many.remove(&(w.key, w.time))),
+    fn fire(&mut self, wall: bool, time: i64, key: &str, many: bool) {
+        let clock = if wall { &mut self.wall } else { &mut self.event };
+        if many {
+            clock.many.remove(&(key.to_owned(), time));
+        } else {
+            clock.one.remove(key);
         }
+        self.fired[usize::from(wall)][usize::from(many)] += 1;
+        let what = [["o", "m"], ["O", "M"]][usize::from(wall)][usize::from(many)];
+        let pending = [&self.event, &self.wall].map(|c| c.one.get(key).map_or(0, |t| t % 100));
+        let heard = self.heard.get(key).cloned().unwrap_or_default();
+        let heard = format!("{}{what}{}{pending:?}", &heard[heard.len().saturating_sub(30)..], time % 1_000);
+        self.heard.insert(key.to_owned(), heard.clone());
+        self.out.push(("out", key.as_bytes().to_vec(), heard.into_bytes(), time));
+        self.obey(key, &echo(what, key, time));
     }
 }
 
@@ -364,40 +440,24 @@ impl Model for Alarmed {
         self.reached = self.reached.max(Some(w));
         let reached = self.reached.unwrap();
         let mut clock = i64::MIN;
-        loop {
-            let ones = self.one.iter().map(|(k, t)| (*t, k.clone(), "o"));
-            let many = self.many.iter().map(|(k, t)| (*t, k.clone(), "m"));
-            // Of equal time and key, the field that is declared first comes first.
-            let next = ones.chain(many).min_by_key(|(t, k, f)| (*t, k.clone(), *f == "m"));
-            let Some((time, key, field)) = next else { return };
+        while let Some((time, key, many)) = self.event.next() {
             if !within(mark, 0, reached, clock, time, &key) {
                 return;
             }
             clock = clock.max(time);
-            if field == "o" {
-                self.one.remove(&key);
-            } else {
-                self.many.remove(&(key.clone(), time));
-            }
-            let heard = self.heard.get(&key).cloned().unwrap_or_default();
-            let heard = format!("{}{field}{}", &heard[heard.len().saturating_sub(30)..], time % 1_000);
-            self.heard.insert(key.clone(), heard.clone());
-            self.out.push(("out", key.as_bytes().to_vec(), heard.into_bytes(), time));
-            self.obey(&key, &echo(field, &key, time));
+            self.fire(false, time, &key, many);
+        }
+    }
+
+    fn tick(&mut self, wall: i64) {
+        while let Some((time, key, many)) = self.wall.next().filter(|(time, ..)| *time <= wall) {
+            self.fire(true, time, &key, many);
         }
     }
 
     fn barrier(&mut self) {
-        let mut foreign = std::mem::take(&mut self.foreign);
-        foreign.sort_by_key(|w| w.place);
-        for w in foreign {
-            let own = if w.many { self.own_many.get(&(w.key.clone(), w.time)) } else { self.own_one.get(&w.key) };
-            if own.is_none_or(|p| *p < w.place) {
-                self.write(w);
-            }
-        }
-        self.own_one.clear();
-        self.own_many.clear();
+        self.event.barrier();
+        self.wall.barrier();
     }
 
     fn outputs(&mut self) -> Vec<Output> {
@@ -406,11 +466,13 @@ impl Model for Alarmed {
 
     fn state(&self) -> Stored {
         let mut all = texts("heard", &self.heard);
-        all.extend(times("one", &self.one));
-        for (key, time) in &self.many {
-            let mut row = key.as_bytes().to_vec();
-            row.extend_from_slice(&time.to_be_bytes());
-            all.insert(("many".to_owned(), row), Vec::new());
+        for (clock, one, many) in [(&self.event, "one", "many"), (&self.wall, "wone", "wmany")] {
+            all.extend(times(one, &clock.one));
+            for (key, time) in &clock.many {
+                let mut row = key.as_bytes().to_vec();
+                row.extend_from_slice(&time.to_be_bytes());
+                all.insert((many.to_owned(), row), Vec::new());
+            }
         }
         all
     }
@@ -420,8 +482,10 @@ fn orders(r: &mut Random, n: u64) -> Fed {
     let now = START + (n * 3) as i64;
     let mut commands = String::new();
     for _ in 0..=r.below(3) {
-        let (key, time) = (r.below(7), now - 10 + r.below(60) as i64);
-        let what = r.one_of(&["s", "s", "c", "S", "S", "C"]);
+        // Most soon; some so late that they are far for long.
+        let ahead = r.one_of(&[60, 60, 400, 2_000]);
+        let (key, time) = (r.below(7), now - 10 + r.below(ahead) as i64);
+        let what = r.one_of(&["s", "s", "c", "S", "S", "C", "t", "t", "u", "T", "T", "U"]);
         commands.extend([what, ",k", &key.to_string(), ",", &time.to_string(), ";"]);
     }
     fed(format!("k{}", r.below(7)), commands, now - r.below(5) as i64)
@@ -450,7 +514,7 @@ fn i15_foreign_timers_fire_on_their_keys_lane_and_the_later_write_wins() {
         }
         world.run(&graph, 3);
         let model = world.check_model(&graph, Alarmed::default());
-        assert!(!model.heard.is_empty(), "some fired");
+        assert!(model.fired.as_flattened().iter().all(|n| *n > 0), "some fired on both clocks: {:?}", model.fired);
     }
 }
 
@@ -624,5 +688,269 @@ fn i06_i15_wall_clock_timers_and_punctuators_run_once_per_key_and_across_restart
     if seeds(3_300, 20).count() > 1 {
         let all = ["event", "late", "soon", "wall"];
         assert_eq!(seen.iter().collect::<Vec<_>>(), all, "each of them happened");
+    }
+}
+
+// --- complaints ------------------------------------------------------------------------------------------------------
+
+/// `+10` registers the key's timer for 10, `-5` deletes that for 5, `+10w` is of the wall clock. Says what fires; what fires
+/// at a time that ends in 7 registers another 3 earlier.
+#[processor(input = (String, String), output = String)]
+struct Register {
+    calls: Arc<AtomicU32>,
+    #[timer]
+    event: Timers,
+    #[timer(clock = wall)]
+    wall: Timers,
+}
+
+#[handlers]
+impl Register {
+    #[process]
+    fn on_record(&mut self, r: Record<String, String>, _cx: &mut Context<Self>) -> Result<()> {
+        for word in r.value.split(' ').filter(|w| w.starts_with(['+', '-'])) {
+            let at = Timestamp(START + word[1..].trim_end_matches('w').parse::<i64>().unwrap());
+            match (word.ends_with('w'), word.starts_with('+')) {
+                (false, true) => self.event.set(at)?,
+                (false, false) => self.event.cancel(at)?,
+                (true, true) => self.wall.set(at)?,
+                (true, false) => self.wall.cancel(at)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[on_timer(event)]
+    fn event(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if fired.time.0 % 10 == 7 {
+            self.event.set(Timestamp(fired.time.0 - 3))?;
+        }
+        cx.forward(format!("{}", fired.time.0 - START))
+    }
+
+    #[on_timer(wall)]
+    fn wall(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        cx.forward(format!("{}w", fired.time.0 - START))
+    }
+}
+
+fn register(calls: &Arc<AtomicU32>) -> Graph {
+    let mut t = Topology::new("register");
+    let calls = calls.clone();
+    t.source::<In>().process_with(move || Register::init(calls.clone())).sink::<Out>();
+    t.build().unwrap()
+}
+
+/// Gives every partition a record that moves its watermark to `START + to`.
+fn move_on(world: &World, to: i64) {
+    for p in 0..PARTITIONS {
+        world.cluster.append("in", p, format!("p{p}").as_bytes(), b"", START + to + 5);
+    }
+}
+
+fn values(world: &World) -> Vec<String> {
+    world.records("out").iter().map(|r| string(r.value.as_ref())).collect()
+}
+
+#[test]
+fn t27_a_timer_is_set_once_per_key_and_time_deleted_exactly_and_fires_once_in_order() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let graph = register(&calls);
+    for (seed, lanes) in [(1, 1), (2, 2), (3, 16)] {
+        calls.store(0, Ordering::SeqCst);
+        let mut world = World::new(seed);
+        // The same time on both clocks is two timers.
+        world.feed(&fed("k".into(), "+10 +10 +5 -5 +10w".into(), START));
+        move_on(&world, 9);
+        world.run(&graph, lanes);
+        assert_eq!(values(&world), ["10w"], "the wall clock is beyond 10, the watermark is not");
+        move_on(&world, 20);
+        world.run(&graph, lanes);
+        assert_eq!(values(&world), ["10w", "10"]);
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        // By time, then key; and what a timer sets for a time that is reached fires in the same advance.
+        for key in ["b", "a"] {
+            world.feed(&fed(key.into(), "+40 +37 +30".into(), START + 25));
+        }
+        move_on(&world, 60);
+        let epoch = world.cuts(&graph).last().unwrap().record.epoch;
+        world.run(&graph, lanes);
+        let by_key = |key: &str| -> Vec<String> {
+            let of = world.records("out").into_iter().filter(|r| r.key.as_deref() == Some(key.as_bytes()));
+            of.map(|r| string(r.value.as_ref())).collect()
+        };
+        assert_eq!(by_key("a"), ["30", "37", "34", "40"]);
+        assert_eq!(by_key("b"), ["30", "37", "34", "40"]);
+        let fired = world.cuts(&graph).into_iter().filter(|c| c.record.epoch > epoch && !c.result.outputs.is_empty());
+        assert_eq!(fired.count(), 1, "in one advance");
+    }
+}
+
+#[test]
+fn t27_t28_killed_at_any_moment_around_a_firing_it_is_seen_once() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let graph = register(&calls);
+    let (mut again, mut before) = (0, 0);
+    for turns in 0..60 {
+        calls.store(0, Ordering::SeqCst);
+        let mut world = World::new(turns * 7 + 1);
+        world.feed(&fed("k".into(), "+10 +12".into(), START));
+        world.run(&graph, 2);
+        // The end of both is reached, and the process is killed so many turns later.
+        move_on(&world, 11);
+        let mut engine = world.engine(&graph, 2);
+        for _ in 0..turns {
+            world.turn(&mut engine).unwrap();
+        }
+        let (fired, seen) = (calls.load(Ordering::SeqCst), values(&world));
+        assert!(seen.is_empty() || seen == ["10"], "{seen:?}");
+        drop(engine);
+        world.crash();
+        world.run(&graph, 3);
+        assert_eq!(values(&world), ["10"], "killed after {turns} turns");
+        again += u32::from(fired == 1 && seen.is_empty() && calls.load(Ordering::SeqCst) == 2);
+        before += u32::from(fired == 0);
+        move_on(&world, 20);
+        world.run(&graph, 1);
+        assert_eq!(values(&world), ["10", "12"], "killed after {turns} turns");
+    }
+    assert!(again > 0, "it was killed between firing and commit");
+    assert!(before > 0, "it was killed before the firing");
+}
+
+/// Keeps a value for 100 ms.
+#[processor(input = (String, String))]
+struct Expire {
+    #[state(codec = Utf8)]
+    kept: Keyed<String>,
+    #[timer]
+    ends: Timer,
+}
+
+#[handlers]
+impl Expire {
+    #[process]
+    fn on_record(&mut self, r: Record<String, String>, _cx: &mut Context<Self>) -> Result<()> {
+        self.ends.set(r.timestamp + Duration::from_millis(100))?;
+        self.kept.put(r.value)
+    }
+
+    #[on_timer(ends)]
+    fn end(&mut self, _fired: Fired<String>, _cx: &mut Context<Self>) -> Result<()> {
+        self.kept.remove()
+    }
+}
+
+#[test]
+fn t26_what_a_timer_expires_is_gone_from_the_store_and_from_its_changelog() {
+    let graph = graph_of(|t| drop(t.source::<In>().process::<Expire>()));
+    let mut world = World::new(26);
+    world.feed(&fed("k".into(), "v".into(), START));
+    world.run(&graph, 2);
+    move_on(&world, 150);
+    world.run(&graph, 2);
+    let last = |world: &World| {
+        let of = world.records("app-kept-changelog").into_iter().rfind(|r| r.key.as_deref() == Some(b"k"));
+        of.unwrap().value
+    };
+    assert_eq!(last(&world), None);
+    for disk in [world.disk.clone(), TwinDisk::new()] {
+        world.disk = disk;
+        world.run(&graph, 3);
+        let stored = world.disk.open_set().open("kept", StoreKind::KeyValue).unwrap();
+        assert_eq!(stored.get(b"k").unwrap(), None);
+        assert_eq!(last(&world), None);
+    }
+}
+
+#[test]
+fn tn06_before_the_first_record_no_timer_fires() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let graph = register(&calls);
+    let mut world = World::new(6);
+    // One partition has a record far behind the delay; the others have none, so there is no watermark yet.
+    world.cluster.append("in", 0, b"k", b"+-100000 +10", START + 1_000);
+    let mut engine = world.engine(&graph, 2);
+    for _ in 0..300 {
+        world.turn(&mut engine).unwrap();
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+    drop(engine);
+    for p in 1..PARTITIONS {
+        world.cluster.append("in", p, b"x", b"", START + 1_000);
+    }
+    world.run(&graph, 2);
+    assert_eq!(values(&world), ["-100000", "10"]);
+}
+
+// --- many due at once ------------------------------------------------------------------------------------------------
+
+/// Sets so many timers, 1 ms apart, as the value says; forwards what fires.
+#[processor(input = (String, String), output = String)]
+struct Burst {
+    #[timer]
+    event: Timers,
+    #[timer(clock = wall)]
+    wall: Timers,
+}
+
+#[handlers]
+impl Burst {
+    #[process]
+    fn on_record(&mut self, r: Record<String, String>, _cx: &mut Context<Self>) -> Result<()> {
+        let (clock, n) = r.value.split_once(' ').unwrap_or(("", "0"));
+        for i in 0..n.parse::<i64>().unwrap() {
+            let at = Timestamp(START + 100_000 + i);
+            if clock == "wall" { self.wall.set(at)? } else { self.event.set(at)? }
+        }
+        Ok(())
+    }
+
+    #[on_timer(event)]
+    fn event(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        cx.forward((fired.time.0 - START).to_string())
+    }
+
+    #[on_timer(wall)]
+    fn wall(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        cx.forward((fired.time.0 - START).to_string())
+    }
+}
+
+#[test]
+fn i07_many_timers_that_are_due_at_once_stay_within_the_budget_and_are_cut_by_barriers() {
+    let graph = graph_of(|t| t.source::<In>().process::<Burst>().sink::<Out>());
+    const KEYS: u64 = 40;
+    const EACH: u64 = 250;
+    for (seed, clock) in [(4, "event"), (5, "wall"), (6, "event"), (7, "wall")] {
+        let mut world = World::new(seed);
+        // A quarter may be uncommitted: 64 KiB, where what is due would take 10,000 times some hundred bytes.
+        world.set("stoat.memory.budget", "256KiB");
+        world.set("stoat.commit.interval", "10s");
+        for k in 0..KEYS {
+            world.feed(&fed(format!("k{k}"), format!("{clock} {EACH}"), START));
+        }
+        move_on(&world, 0);
+        world.run(&graph, 2);
+        assert!(world.records("out").is_empty());
+        let before = world.cuts(&graph).last().unwrap().record.epoch;
+        // Both clocks jump.
+        world.now += 1_000_000;
+        move_on(&world, 1_000_000);
+        world.recording.forget_peak();
+        world.run(&graph, 3);
+        let mut seen: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        for r in world.records("out") {
+            seen.entry(string(r.key.as_ref())).or_default().push(string(r.value.as_ref()).parse().unwrap());
+        }
+        assert_eq!(seen.len() as u64, KEYS);
+        let each: Vec<i64> = (100_000..100_000 + EACH as i64).collect();
+        assert!(seen.values().all(|times| *times == each), "each once, in order");
+        let cuts = world.cuts(&graph);
+        let firing = cuts.iter().filter(|c| c.record.epoch > before && !c.result.outputs.is_empty()).count();
+        assert!(firing >= 10, "cut by {firing} barriers");
+        let peak = world.recording.peak();
+        assert!(peak <= 2 * (64 << 10), "{peak} bytes were uncommitted");
     }
 }

@@ -27,6 +27,7 @@ fn seed(bytes: Arc<dyn ByteStore>, lane: u32, lanes: u32) -> FieldSeed {
         bytes,
         lane,
         lanes,
+        cache: 1 << 20,
     }
 }
 

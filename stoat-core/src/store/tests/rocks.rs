@@ -56,7 +56,11 @@ fn raw(dir: &Path, families: &[&str]) -> DBWithThreadMode<MultiThreaded> {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1").join(name)
+    fixture_of("v1", name)
+}
+
+fn fixture_of(version: &str, name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version).join(name)
 }
 
 #[test]
@@ -111,11 +115,17 @@ fn i13_the_rows_of_each_kind_have_the_golden_bytes() {
             writeln!(found, "{family} {} {}", hex(&key), hex(&value)).unwrap();
         }
     }
-    assert_eq!(found, fs::read_to_string(fixture("state-rows.txt")).unwrap(), "found:\n{found}");
+    assert_eq!(found, fs::read_to_string(fixture_of("v2", "state-rows.txt")).unwrap(), "found:\n{found}");
 }
 
 #[test]
-fn i13_the_golden_rows_are_read() {
+fn i13_the_golden_rows_of_each_version_are_read() {
+    for version in ["v1", "v2"] {
+        golden_rows_are_read(&fixture_of(version, "state-rows.txt"));
+    }
+}
+
+fn golden_rows_are_read(golden: &Path) {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     {
@@ -123,7 +133,7 @@ fn i13_the_golden_rows_are_read() {
         let unhex = |text: &str| -> Vec<u8> {
             (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
         };
-        for line in fs::read_to_string(fixture("state-rows.txt")).unwrap().lines() {
+        for line in fs::read_to_string(golden).unwrap().lines() {
             let [family, key, value] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("`{line}`") };
             if db.cf_handle(family).is_none() {
                 db.create_cf(family, &Options::default()).unwrap();
@@ -140,7 +150,61 @@ fn i13_the_golden_rows_are_read() {
         let want = want.open(name, kind).unwrap();
         want.apply(Generation(1), &Batch { rows, ..Batch::default() }).unwrap();
         assert_eq!(all(&*store), all(&*want), "{name}");
+        assert_eq!(due(&*store), due(&*want), "{name}: by time, which version 1 did not know");
+        assert_eq!(due(&*store).is_empty(), !kind.is_timers(), "{name}");
     }
+    // Made once, they are kept: the second start finds them.
+    drop(set);
+    let mut set = open(dir.path());
+    assert_eq!(due(&*set.open("many", StoreKind::Timers).unwrap()).len(), 2);
+    assert_eq!(due(&*set.open("idle", StoreKind::Timer).unwrap()).len(), 1);
+}
+
+fn due(store: &dyn ByteStore) -> Vec<(Timestamp, Vec<u8>)> {
+    let mut found = Vec::new();
+    let visit = &mut |time, key: &[u8]| {
+        found.push((time, key.to_vec()));
+        true
+    };
+    store.due(Timestamp::MIN, b"", visit).unwrap();
+    found
+}
+
+#[test]
+fn i13_a_crash_while_old_timers_are_put_in_order_leaves_them_to_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let time = |n: u32| i64::from(n.wrapping_mul(0x9e37_79b9) % 1_000).to_be_bytes();
+    {
+        let store = open(dir.path()).open("idle", StoreKind::Timer).unwrap();
+        let rows = (0..25_000_u32).map(|n| put(&n.to_be_bytes(), &time(n))).collect();
+        store.apply(Generation(1), &batch(1, rows)).unwrap();
+        store.flush().unwrap();
+    }
+    let want = due(&*open(dir.path()).open("idle", StoreKind::Timer).unwrap());
+    assert_eq!(want.len(), 25_000);
+    {
+        // As version 1 left it, but for some rows by time.
+        let db = raw(dir.path(), &["default", "store.idle"]);
+        let family = db.cf_handle("store.idle").unwrap();
+        db.delete_range_cf(&family, &[2_u8, 0x80, 0, 0, 0, 0, 0, 0, 100][..], &[3_u8][..]).unwrap();
+        db.put_cf(&family, b"\0kind", b"STKD\x01timer").unwrap();
+    }
+    assert_eq!(due(&*open(dir.path()).open("idle", StoreKind::Timer).unwrap()), want);
+}
+
+#[test]
+fn i13_a_store_with_rows_by_time_is_refused_by_a_program_that_knows_none() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()).open("idle", StoreKind::Timer).unwrap());
+    let db = raw(dir.path(), &["default", "store.idle"]);
+    let family = db.cf_handle("store.idle").unwrap();
+    // It reads `kind` as every version did, and finds a version that it does not know.
+    assert_eq!(db.get_cf(&family, b"\0kind").unwrap().unwrap(), b"STKD\x02timer");
+    db.put_cf(&family, b"\0kind", b"STKD\x03timer").unwrap();
+    drop(family);
+    drop(db);
+    let Err(e) = open(dir.path()).open("idle", StoreKind::Timer) else { panic!("version 3 is taken") };
+    said(&e, ErrorKind::State, dir.path(), &["store `idle`", "kind", "format version 3", "up to 2", "upgrade"]);
 }
 
 #[test]

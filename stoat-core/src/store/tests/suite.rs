@@ -94,6 +94,8 @@ on_each_implementation!(
     i11_what_was_flushed_is_there_after_a_reopen,
     i11_a_cleared_store_stays_empty_after_a_reopen,
     agrees_with_a_map,
+    timers_are_given_by_time_and_key,
+    a_store_that_holds_no_timers_gives_none,
 );
 
 fn open(place: &mut dyn Place, kind: StoreKind) -> Arc<dyn ByteStore> {
@@ -382,6 +384,80 @@ fn agrees_with_a_map(place: &mut dyn Place) {
             Ok(())
         })
         .unwrap();
+}
+
+/// Pending timers from a place on.
+fn due(store: &dyn ByteStore, time: i64, key: &[u8]) -> Vec<(i64, Vec<u8>)> {
+    let mut found = Vec::new();
+    store
+        .due(Timestamp(time), key, &mut |t, k| {
+            found.push((t.0, k.to_vec()));
+            true
+        })
+        .unwrap();
+    found
+}
+
+fn a_store_that_holds_no_timers_gives_none(place: &mut dyn Place) {
+    let store = open(place, StoreKind::KeyValue);
+    store.apply(Generation(1), &batch(1, vec![put(b"k", &5_i64.to_be_bytes())])).unwrap();
+    assert_eq!(due(&*store, i64::MIN, b""), []);
+}
+
+fn timers_are_given_by_time_and_key(place: &mut dyn Place) {
+    let mut random = 7_u64;
+    let mut below = |n: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % n
+    };
+    let times = [i64::MIN, -1_000, -1, 0, 1, 255, 256, 1_700_000_000_000, i64::MAX];
+    for kind in [StoreKind::Timer, StoreKind::Timers] {
+        let mut set = place.open();
+        let mut store = set.open(kind.name(), kind).unwrap();
+        let mut pending: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
+        for epoch in 1..60 {
+            let mut rows = Vec::new();
+            for _ in 0..below(8) {
+                let key =
+                    [&b""[..], b"a", b"a\0", b"ab", b"\xff", b"a longer key of more than 24 bytes"][below(6) as usize];
+                let time = times[below(9) as usize];
+                let (row, value) = match kind {
+                    StoreKind::Timer => (key.to_vec(), time.to_be_bytes().to_vec()),
+                    _ => ([key, &time.to_be_bytes()].concat(), Vec::new()),
+                };
+                if below(3) == 0 {
+                    pending.remove(&row);
+                    rows.push(delete(&row));
+                } else {
+                    pending.insert(row.clone(), time);
+                    rows.push(put(&row, &value));
+                }
+            }
+            store.apply(Generation(1), &batch(epoch, rows)).unwrap();
+            match below(9) {
+                0 => store.flush().unwrap(),
+                1 if place.durable() => {
+                    store.flush().unwrap();
+                    drop((store, set));
+                    set = place.open();
+                    store = set.open(kind.name(), kind).unwrap();
+                }
+                2 => {
+                    store.clear().unwrap();
+                    pending.clear();
+                }
+                _ => {}
+            }
+            let key =
+                |row: &Vec<u8>| if kind == StoreKind::Timer { row.clone() } else { row[..row.len() - 8].to_vec() };
+            let mut want: Vec<(i64, Vec<u8>)> = pending.iter().map(|(row, time)| (*time, key(row))).collect();
+            want.sort();
+            assert_eq!(due(&*store, i64::MIN, b""), want, "{kind:?}, epoch {epoch}");
+            let from = (times[below(9) as usize], b"a\0".to_vec());
+            want.retain(|w| *w >= from);
+            assert_eq!(due(&*store, from.0, &from.1), want, "{kind:?}, epoch {epoch}, from {from:?}");
+        }
+    }
 }
 
 fn run_against_map(place: &mut dyn Place, kind: StoreKind, steps: Vec<Step>) {
