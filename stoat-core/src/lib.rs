@@ -39,7 +39,7 @@
 //!
 //! # Where things are
 //! - What a program is written with: [`prelude`], [`codec`], [`mod@topology`], [`mod@processor`], [`timer`], [`time`].
-//! - How it is run: [`app`], [`config`], [`error`].
+//! - How it is run: [`app`], [`config`], [`error`], [`metrics`].
 //! - Where its records and its state are: [`broker`] (Apache Kafka, or one directory), [`store`].
 //! - What runs it: [`engine`], [`plan`], [`operator`]. Public for tests and tools; users do not call it.
 //!
@@ -50,6 +50,7 @@
 
 extern crate self as stoat_core;
 
+pub mod affinity;
 pub mod app;
 pub mod broker;
 pub mod codec;
@@ -59,6 +60,7 @@ pub mod error;
 pub mod hash;
 pub mod id;
 pub mod key;
+pub mod metrics;
 pub mod operator;
 pub mod plan;
 pub mod prelude;

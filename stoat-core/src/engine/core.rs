@@ -106,6 +106,7 @@ pub struct Engine {
 impl Engine {
     /// Puts an engine together; nothing happens before [`Engine::advance`].
     pub fn new(parts: EngineParts, now: u64) -> Self {
+        crate::metrics::register();
         let start = Start::first(&parts.incarnation, parts.seed, now);
         Self {
             graph: parts.graph,
@@ -262,7 +263,7 @@ impl Engine {
             punctuated: &punctuated,
             wall: known.record.wall,
             cache_budget: self.config.shares().cache,
-            settings: NetSettings::default(),
+            settings: NetSettings { checks: self.config.lane_checks(), ..NetSettings::default() },
         };
         let net = (self.net)(&build)?;
         let places = places(&self.graph);

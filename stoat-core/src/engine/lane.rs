@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::inbox::{Inbox, Passed};
 use super::message::{Control, Frozen, Mark, NetEvent, Position};
 use super::tag::Path;
+use crate::affinity::LanePlace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
@@ -60,6 +61,8 @@ pub(crate) struct LaneParts {
     pub(crate) timers_per_mark: usize,
     /// Bytes of clean entries that the lane keeps.
     pub(crate) cache_budget: usize,
+    /// `None`: the only lane.
+    pub(crate) place: Option<Arc<LanePlace>>,
 }
 
 struct Stateful {
@@ -88,6 +91,7 @@ pub(crate) struct Lane {
     cache_budget: usize,
     /// Clean bytes at which the next trim is due.
     trim_at: usize,
+    place: Option<Arc<LanePlace>>,
 }
 
 impl Lane {
@@ -121,6 +125,7 @@ impl Lane {
             timers_per_mark: parts.timers_per_mark.max(1),
             cache_budget: parts.cache_budget,
             trim_at: parts.cache_budget,
+            place: parts.place,
         }
     }
 
@@ -265,7 +270,10 @@ impl Lane {
                     .copied()
                     .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
                     .unwrap_or("a panic without a text");
-                let error = Error::new(ErrorKind::Handler, format!("the code panicked: {text}"));
+                // A panic does not hold back what a check has refused: user code may well unwrap it.
+                let refused = self.place.as_ref().and_then(|p| p.refused());
+                let error = refused
+                    .unwrap_or_else(|| Error::new(ErrorKind::Handler, format!("the code panicked: {text}")));
                 Err(Failure { origin, error: error.at(format!("node `{node}`")) })
             }
         }

@@ -115,8 +115,15 @@ impl OneLane {
                 } else {
                     node.children.iter().map(|c| Child(c.0)).collect()
                 };
-                let build =
-                    LaneBuild { node, lane: LaneIdx(0), lanes: 1, children, receiving_lanes: 1, stores: &stores };
+                let build = LaneBuild {
+                    node,
+                    lane: LaneIdx(0),
+                    lanes: 1,
+                    children,
+                    receiving_lanes: 1,
+                    stores: &stores,
+                    place: None,
+                };
                 Some((node.factory)(&build).unwrap())
             })
             .collect();

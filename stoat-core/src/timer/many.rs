@@ -44,6 +44,7 @@ impl<K: Key, C, S> Timers<K, C, S> {
 
     fn write(&mut self, time: Timestamp, there: bool) -> Result<()> {
         self.pending.current.keyed()?;
+        self.pending.current.guard_own()?;
         let key = std::mem::take(&mut self.pending.current.key);
         self.set_row(&key, time);
         self.change(&key, time, there, self.pending.current.timestamp);
@@ -106,6 +107,7 @@ impl<K: Key, C: Encode<K>, S> Timers<K, C, S> {
         if bytes.as_slice() == self.pending.current.key.as_slice() && self.pending.current.keyed().is_ok() {
             return self.write(at, there);
         }
+        self.pending.current.guard_other(&bytes)?;
         self.pending.write_foreign(bytes, there.then_some(at), (!there).then_some(at));
         Ok(())
     }

@@ -29,6 +29,8 @@ fn seed<F: StateField>(bytes: Arc<dyn ByteStore>) -> FieldSeed {
         bytes,
         lane: 0,
         lanes: 1,
+        affinity: None,
+        reencode: None,
     }
 }
 

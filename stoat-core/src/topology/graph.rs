@@ -167,4 +167,6 @@ pub struct LaneBuild<'a> {
     pub receiving_lanes: u32,
     /// All stores' bytes, by [`StoreId`].
     pub stores: &'a [Arc<dyn ByteStore>],
+    /// The lane's place, for the checks of [`affinity`](crate::affinity); `None`: the only lane.
+    pub place: Option<&'a Arc<crate::affinity::LanePlace>>,
 }

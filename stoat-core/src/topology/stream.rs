@@ -1,11 +1,12 @@
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::builder::{Name, NewNode, Outlet, Shared};
 use super::graph::{Factory, NodeKind, SinkDecl};
 use super::grouped::Grouped;
 use super::lane_state::{GroupLane, InputKey, InputValue, KeyChanged, Lane, LaneState, SinkKey, SinkValue};
 use super::table::Table;
+use crate::affinity::{Affinity, Sampled, Watched};
 use crate::codec::{Json, Nullable, codec_id};
 use crate::error::Result;
 use crate::id::NodeId;
@@ -360,8 +361,14 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
         V: InputValue<Q, Q::InValue>,
         L: LaneState<K>,
     {
+        let watched = OnceLock::new();
         let factory: Factory = Arc::new(move |b| {
             let owner: Arc<str> = b.node.name.as_str().into();
+            let writer = L::key_writer().filter(|_| !Q::FIELDS.is_empty());
+            let affinity = b.place.filter(|_| writer.is_some()).map(|place| Affinity {
+                place: place.clone(),
+                watched: watched.get_or_init(|| Arc::new(Watched::new(owner.clone()))).clone(),
+            });
             let seeds: Vec<FieldSeed> = Q::FIELDS
                 .iter()
                 .zip(&b.node.stores)
@@ -374,15 +381,19 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
                     bytes: b.stores[store.0 as usize].clone(),
                     lane: b.lane.0,
                     lanes: b.lanes,
+                    affinity: affinity.clone(),
+                    reencode: writer.as_ref().and_then(|w| w.reencode),
                 })
                 .collect();
+            let encode = |key: &Q::InKey, out: &mut Vec<u8>| L::encode(<K as InputKey<Q, Q::InKey>>::of(key), out);
+            let sampled = writer.and_then(|w| Sampled::new(affinity.as_ref(), w.codec, encode));
             let processor = init().make(&mut FieldBuild { seeds: &seeds });
             let kept = if L::KEEPS_KEY {
                 KeptKey::Lane(|current| L::decode(current).map(InputKey::<Q, Q::InKey>::same))
             } else {
                 KeptKey::Record
             };
-            Ok(Box::new(ProcessorOperator::new(&owner, processor, kept, b.children.first().copied())))
+            Ok(Box::new(ProcessorOperator::new(&owner, processor, kept, b.children.first().copied(), sampled)))
         });
         let ends = <Q::Mode as Mode<Q>>::ENDS;
         let (draft, node) = self.node(NodeKind::Processor, |_| Name::Type(Q::NAME), 1, ends, factory);

@@ -27,6 +27,8 @@ fn seed(bytes: Arc<dyn ByteStore>, lane: u32, lanes: u32) -> FieldSeed {
         bytes,
         lane,
         lanes,
+        affinity: None,
+        reencode: None,
     }
 }
 
