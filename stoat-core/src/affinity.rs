@@ -4,6 +4,9 @@
 //! is a codec that wrongly claims to be canonical, and a handler that writes another lane's key. Lanes are compared,
 //! never bytes. Nothing is looked for where a sub-topology has one lane only.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -30,6 +33,18 @@ impl Default for LaneChecks {
     /// The guard refuses, the sampled check warns: of the first 64 records, then of 1 in 4,096.
     fn default() -> Self {
         Self { guard: Verdict::Error, sampled: Verdict::Warn, first: 64, every: 4096 }
+    }
+}
+
+impl LaneChecks {
+    /// Both refuse, and each record is looked at: for tests of topologies.
+    pub fn strict() -> Self {
+        Self { sampled: Verdict::Error, ..Self::each() }
+    }
+
+    /// As in production, except that each record is looked at.
+    pub fn each() -> Self {
+        Self { every: 1, ..Self::default() }
     }
 }
 
@@ -72,7 +87,11 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) fn new(processor: Arc<str>) -> Self {
-        Self { processor, warned: AtomicBool::new(false), mismatches: crate::metrics::lane_mismatches() }
+        Self {
+            processor,
+            warned: AtomicBool::new(false),
+            mismatches: crate::metrics::counter(crate::metrics::LANE_MISMATCHES),
+        }
     }
 }
 

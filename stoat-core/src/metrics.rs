@@ -1,23 +1,27 @@
-//! Metrics: the name, the unit and the meaning of each, through the facade of the crate `metrics`.
+//! Metrics: the name and the meaning of each, through the facade of the crate `metrics`.
 //!
-//! Nothing is kept here. Install a recorder of your choice before the application starts, then all of these are at zero
-//! from the start; without a recorder counting costs nothing. `docs/metrics.md` shows how to attach an exporter.
+//! Install a recorder of your choice before the application starts, and all counters are at zero from the start; without a
+//! recorder counting costs nothing. `docs/metrics.md` shows how to attach an exporter. [`Counters`] is a recorder for
+//! programs that only want to read them.
 //!
 //! # Examples
 //! ```
-//! use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-//! use stoat_core::metrics::LANE_MISMATCHES;
+//! use stoat_core::metrics::{Counters, LANE_MISMATCHES};
 //!
-//! let recorder = DebuggingRecorder::new();
-//! let read = recorder.snapshotter();
-//! metrics::with_local_recorder(&recorder, stoat_core::metrics::register);
-//! let all = read.snapshot().into_vec();
-//! let (_, unit, _, value) = all.iter().find(|(k, ..)| k.key().name() == LANE_MISMATCHES).unwrap();
-//! assert_eq!((unit, value), (&Some(metrics::Unit::Count), &DebugValue::Counter(0)));
+//! let counters = Counters::default();
+//! counters.during(stoat_core::metrics::register);
+//! assert_eq!(counters.get(LANE_MISMATCHES), Some(0));
 //! ```
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
 pub(crate) use ::metrics::Counter;
-use ::metrics::Unit;
+use ::metrics::{Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+
+use crate::error::{Error, ErrorKind, Result};
 
 /// Records and timers whose key was found to pick another lane than the one it was processed on. See
 /// `stoat.processing.timer-lane-affinity-guard` and `stoat.processing.timer-lane-affinity-sampled-check`.
@@ -37,7 +41,70 @@ pub fn register() {
     }
 }
 
-/// The counter of [`LANE_MISMATCHES`], at the current recorder.
-pub(crate) fn lane_mismatches() -> Counter {
-    ::metrics::counter!(LANE_MISMATCHES)
+/// A counter of [`COUNTERS`], at the current recorder.
+pub(crate) fn counter(name: &'static str) -> Counter {
+    ::metrics::counter!(name)
+}
+
+/// A recorder that keeps counters in memory. Clones share them.
+#[derive(Clone, Default)]
+pub struct Counters {
+    all: Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>,
+}
+
+impl Counters {
+    /// Makes this the recorder of the process.
+    ///
+    /// # Errors
+    /// When there is one already.
+    pub fn install(&self) -> Result<()> {
+        ::metrics::set_global_recorder(self.clone()).map_err(|_| {
+            Error::new(ErrorKind::Config, "the process has a recorder of metrics already: install one only")
+        })
+    }
+
+    /// Makes this the recorder of what `run` starts on this thread.
+    pub fn during<R>(&self, run: impl FnOnce() -> R) -> R {
+        ::metrics::with_local_recorder(self, run)
+    }
+
+    /// The sum over all series of a name; `None`: there is none.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.all().into_iter().filter(|(n, _)| n.split('{').next() == Some(name)).map(|(_, v)| v).reduce(|a, b| a + b)
+    }
+
+    /// All series, as `name` or `name{label="value"}`.
+    pub fn all(&self) -> BTreeMap<String, u64> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|(name, n)| (name.clone(), n.load(Ordering::Relaxed))).collect()
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counters").field(&self.all()).finish()
+    }
+}
+
+/// Only counters are kept.
+impl Recorder for Counters {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let labels: Vec<String> = key.labels().map(|l| format!("{}={:?}", l.key(), l.value())).collect();
+        let name =
+            if labels.is_empty() { key.name().to_owned() } else { format!("{}{{{}}}", key.name(), labels.join(",")) };
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        Counter::from_arc(all.entry(name).or_default().clone())
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
 }

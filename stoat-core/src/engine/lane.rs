@@ -272,8 +272,8 @@ impl Lane {
                     .unwrap_or("a panic without a text");
                 // A panic does not hold back what a check has refused: user code may well unwrap it.
                 let refused = self.place.as_ref().and_then(|p| p.refused());
-                let error = refused
-                    .unwrap_or_else(|| Error::new(ErrorKind::Handler, format!("the code panicked: {text}")));
+                let error =
+                    refused.unwrap_or_else(|| Error::new(ErrorKind::Handler, format!("the code panicked: {text}")));
                 Err(Failure { origin, error: error.at(format!("node `{node}`")) })
             }
         }

@@ -3,6 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::affinity::LaneChecks;
 use crate::broker::Fetched;
 use crate::codec::{Decode, Encode, codec_id, decode_opt};
 use crate::engine::epoch::merge;
@@ -12,6 +13,7 @@ use crate::engine::net::{DeterministicNet, NetBuild, NetSettings, build_lanes, p
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Generation, Offset, StoreId, SubTopologyId};
 use crate::key::Key;
+use crate::metrics::Counters;
 use crate::operator::{ForeignTimer, Outputs};
 use crate::plan::Plan;
 use crate::record::{Headers, Record, RecordBatch};
@@ -58,12 +60,20 @@ pub struct Options {
     /// Whether every call that makes the topology work also commits. Without it only [`TestDriver::commit`] does: outputs
     /// are read, other keys seen and timers for other keys set when the commit is done, as in production.
     pub commit_each: bool,
+    /// The checks of lane affinity: [`LaneChecks::each`] is as in production, except that the key of each record is looked
+    /// at; [`LaneChecks::strict`] makes an error of what production only warns of. With one lane there is nothing to check.
+    pub lane_checks: LaneChecks,
 }
 
 impl Default for Options {
     /// 16 lanes; the clock begins at 2100-01-01T00:00:00Z, behind the timestamps that tests use; each call commits.
     fn default() -> Self {
-        Self { lanes: 16, start: Timestamp::from_millis(4_102_444_800_000), commit_each: true }
+        Self {
+            lanes: 16,
+            start: Timestamp::from_millis(4_102_444_800_000),
+            commit_each: true,
+            lane_checks: LaneChecks::each(),
+        }
     }
 }
 
@@ -102,6 +112,7 @@ pub struct TestDriver {
     outputs: BTreeMap<String, VecDeque<RawRecord>>,
     /// Committed records of topics that are read as well: input and record.
     back: VecDeque<(usize, RawRecord)>,
+    counters: Counters,
     failed: Option<(ErrorKind, String)>,
 }
 
@@ -137,7 +148,9 @@ impl TestDriver {
         let stores: Vec<Arc<dyn ByteStore>> =
             graph.stores.iter().map(|s| Arc::new(MemoryStore::new(s.kind)) as Arc<dyn ByteStore>).collect();
         let marked = vec![Timestamp::MIN; plan.subs.len()];
-        let lanes = build_lanes(&NetBuild {
+        let counters = Counters::default();
+        counters.during(crate::metrics::register);
+        let build = NetBuild {
             graph: &graph,
             lane_counts: &plan.lane_counts(),
             stores: &stores,
@@ -148,8 +161,9 @@ impl TestDriver {
             wall: options.start,
             // Nothing clean is kept, so that each epoch reads through the codecs what the last one wrote.
             cache_budget: 0,
-            settings: NetSettings::default(),
-        })?;
+            settings: NetSettings { checks: options.lane_checks, ..NetSettings::default() },
+        };
+        let lanes = counters.during(|| build_lanes(&build))?;
         let entries = places(&graph);
         let specs: Vec<InputSpec> = plan
             .inputs
@@ -181,6 +195,7 @@ impl TestDriver {
             watermark: Timestamp::MIN,
             outputs: graph.sinks.iter().map(|s| (s.topic.clone(), VecDeque::new())).collect(),
             back: VecDeque::new(),
+            counters,
             failed: None,
             options,
             graph,
@@ -365,6 +380,12 @@ impl TestDriver {
             return Err(self.unknown("writes to", topic, &known));
         };
         Ok(std::mem::take(records).into())
+    }
+
+    /// What the topology counted since the driver was made, by a name of [`metrics`](crate::metrics); 0 for a name that is not
+    /// one. A driver has counters of its own.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.get(name).unwrap_or_default()
     }
 
     // --- state -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 //!
 //! `STOAT_SIM_SEEDS=n` runs n times as many seeds of each test. A failure names its seed; `STOAT_SIM_SEED=s` runs that one only.
 
+mod affinity;
 mod check;
 mod counts;
 mod faults;
@@ -195,6 +196,7 @@ impl World {
             credit: 1 + self.random.below(3) as u32,
             step_records: 1 + self.random.below(6) as usize,
             timers_per_mark: 1 + self.random.below(4) as usize,
+            ..NetSettings::default()
         };
         // Lanes that are always at rest, that lag a little, that lag far behind.
         let per_poll = self.random.one_of(&[0, 12, 40, 200]);
@@ -207,7 +209,7 @@ impl World {
                 writer: Box::new(SlowWriter { jobs: VecDeque::new(), random: Random(seed) }),
                 net: Box::new(move |build: &NetBuild<'_>| {
                     let build = NetBuild {
-                        settings,
+                        settings: NetSettings { checks: build.settings.checks, ..settings },
                         // Now and then nothing clean is kept, so that reads go to the store.
                         cache_budget: if seed.is_multiple_of(3) { 0 } else { build.cache_budget },
                         ..build.clone()
