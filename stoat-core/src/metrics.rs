@@ -28,22 +28,52 @@ use crate::error::{Error, ErrorKind, Result};
 pub const LANE_MISMATCHES: &str = "stoat.timer.lane.mismatch.total";
 
 /// All counters: name and meaning. They count from the start of the process.
-pub const COUNTERS: &[(&str, &str)] = &[(
-    LANE_MISMATCHES,
-    "Records and timers whose key was found to pick another lane than the one it was processed on",
-)];
+pub const COUNTERS: &[(&str, &str)] = &[
+    (LANE_MISMATCHES, "Records and timers whose key was found to pick another lane than the one it was processed on"),
+    (LATE_RECORDS, "Records of sources whose time lies before the watermark"),
+    (FUTURE_RECORDS, "Records of sources whose time lies too far ahead of the wall clock to move the watermark"),
+    (DROPPED_RECORDS, "Records that were dropped, by reason"),
+];
+
+/// Records of sources whose time lies before the mark before them. They are processed like others: what is too late for a
+/// result, the operator that makes the result decides.
+pub const LATE_RECORDS: &str = "stoat.watermark.late.records.total";
+
+/// Records of sources that are more than the source's `future_bound` ahead of the wall clock. They are processed, and do not
+/// move the watermark.
+pub const FUTURE_RECORDS: &str = "stoat.watermark.future.records.total";
+
+/// Records that were dropped, by `reason`: one of [`DROP_REASONS`].
+pub const DROPPED_RECORDS: &str = "stoat.dropped.records.total";
+
+/// The values of `reason` in [`DROPPED_RECORDS`].
+pub const DROP_REASONS: &[&str] = &[NO_TIMESTAMP];
+
+/// A record without a timestamp, of a source with `no_timestamp = skip`.
+pub const NO_TIMESTAMP: &str = "no_timestamp";
 
 /// Describes all metrics to the current recorder and sets them to zero. Each engine does so when it starts.
 pub fn register() {
     for (name, meaning) in COUNTERS {
         ::metrics::describe_counter!(*name, Unit::Count, *meaning);
-        ::metrics::counter!(*name).increment(0);
+        if *name == DROPPED_RECORDS {
+            for reason in DROP_REASONS {
+                dropped(reason).increment(0);
+            }
+        } else {
+            counter(name).increment(0);
+        }
     }
 }
 
 /// A counter of [`COUNTERS`], at the current recorder.
 pub(crate) fn counter(name: &'static str) -> Counter {
     ::metrics::counter!(name)
+}
+
+/// The series of [`DROPPED_RECORDS`] for a reason.
+pub(crate) fn dropped(reason: &'static str) -> Counter {
+    ::metrics::counter!(DROPPED_RECORDS, "reason" => reason)
 }
 
 /// A recorder that keeps counters in memory. Clones share them.

@@ -277,7 +277,7 @@ impl Engine {
                     entry: places[i.node.0 as usize],
                     group: i.group,
                     lane_key: source.lane_key,
-                    watermark: source.watermark,
+                    watermark: source.watermark.clone(),
                     name: i.partition.to_string(),
                 }
             })

@@ -92,6 +92,13 @@ struct Marking {
     limited: bool,
 }
 
+/// The broker was asked for the ends of partitions that seem to be idle.
+struct Silent {
+    op: OpId,
+    at: u64,
+    inputs: Vec<u32>,
+}
+
 /// What people see of a running engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunStats {
@@ -126,6 +133,7 @@ pub struct Run {
     due: bool,
     /// The lanes have not told their pending timers yet: the first mark fires nothing, so that the next has its limits.
     asking: bool,
+    silent: Option<Silent>,
     nth: BTreeMap<LaneId, Position>,
     exchange: BTreeMap<(SubTopologyId, Epoch), (usize, Vec<ForeignTimer>)>,
     committed_offsets: BTreeMap<TopicPartition, NextOffset>,
@@ -201,6 +209,7 @@ impl Run {
             marking: None,
             due,
             asking: due,
+            silent: None,
             nth: BTreeMap::new(),
             exchange: BTreeMap::new(),
             committed_offsets,
@@ -288,6 +297,13 @@ impl Run {
                         Ok(())
                     }
                     (true, Err(e)) => self.commit_failed(cx, &e),
+                    (false, result) if self.silent.as_ref().is_some_and(|s| s.op == op) => {
+                        if let (Some(s), Ok(Reply::Bounds(bounds))) = (self.silent.take(), result) {
+                            let ends: Vec<_> = s.inputs.into_iter().zip(bounds.iter().map(|b| b.end)).collect();
+                            self.ingest.ends(s.at, &ends, self.net.lowest());
+                        }
+                        Ok(())
+                    }
                     // Answers to opening and closing; what cannot be read says so in an event of its own.
                     _ => Ok(()),
                 }
@@ -323,7 +339,11 @@ impl Run {
                 result.map_err(End::Fatal)?;
                 self.applied(cx)
             }
-            Reaction::Failed(..) | Reaction::Lost | Reaction::Back => Ok(()),
+            Reaction::Lost | Reaction::Back => {
+                self.ingest.heard_nothing(cx.now);
+                Ok(())
+            }
+            Reaction::Failed(..) => Ok(()),
         }
     }
 
@@ -506,7 +526,7 @@ impl Run {
         }
     }
 
-    fn marks(&mut self, cx: &RunCx<'_>) {
+    fn marks(&mut self, cx: &mut RunCx<'_>) {
         if self.marking.is_some() {
             return;
         }
@@ -528,12 +548,26 @@ impl Run {
             return;
         }
         self.last_mark = cx.now;
-        self.ingest.find_idle(cx.now, self.net.lowest());
+        self.ask_silent(cx);
         let limits = self.limits(&self.ingest.watermarks());
         let limited = limits.iter().any(Option::is_some);
         if let Some(mark) = self.ingest.mark(limits) {
             self.send_mark(mark, limited);
         }
+    }
+
+    /// Asks the broker whether partitions that seem to be idle are read to their end.
+    fn ask_silent(&mut self, cx: &mut RunCx<'_>) {
+        if self.silent.is_some() {
+            return;
+        }
+        let asked = self.ingest.silent(cx.now, self.net.lowest());
+        if asked.is_empty() {
+            return;
+        }
+        let partitions = asked.iter().map(|i| self.known.plan.inputs[*i as usize].partition.clone()).collect();
+        let op = cx.io.submit(Command::Bounds { partitions });
+        self.silent = Some(Silent { op, at: cx.now, inputs: asked });
     }
 
     fn send_mark(&mut self, mark: super::message::Mark, limited: bool) {

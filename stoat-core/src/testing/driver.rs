@@ -175,7 +175,7 @@ impl TestDriver {
                     entry: entries[i.node.0 as usize],
                     group: i.group,
                     lane_key: source.lane_key,
-                    watermark: source.watermark,
+                    watermark: source.watermark.clone(),
                     name: i.partition.to_string(),
                 }
             })
@@ -185,7 +185,7 @@ impl TestDriver {
         let limits = Limits { max_wait: Duration::ZERO, fetch_budget: 1 << 20 };
         Ok(Self {
             next: vec![0; specs.len()],
-            ingest: Ingest::new(&plan, specs, &cut, limits, 0),
+            ingest: counters.during(|| Ingest::new(&plan, specs, &cut, limits, 0)),
             net: DeterministicNet::new(lanes, 0),
             plan,
             stores,
@@ -522,7 +522,7 @@ impl TestDriver {
         let partition = self.plan.inputs[input].partition.clone();
         let fetched = Fetched { partition, batch, position: offset + 1, caught_up: true };
         self.ingest.fetched(input as u32, fetched)?;
-        let done = self.ingest.dispatch(&mut self.net, 0, self.wall, 1);
+        let done = self.ingest.dispatch(&mut self.net, self.now(), self.wall, 1);
         if done.records != 1 || done.stalled {
             return Err(Error::new(ErrorKind::Internal, "the lanes are at rest and yet have no room"));
         }
@@ -535,9 +535,18 @@ impl TestDriver {
         if self.options.commit_each { self.end_epochs() } else { Ok(()) }
     }
 
+    /// Milliseconds since the driver began.
+    fn now(&self) -> u64 {
+        self.wall.since(self.options.start).as_millis() as u64
+    }
+
     fn mark(&mut self) -> Result<()> {
         // The largest of all: every other source has nothing waiting, so it is idle.
         let reached = self.ingest.cuts().iter().map(|c| c.watermark).fold(self.asked, Timestamp::max);
+        // Silence counts by the driver's clock, and nothing more is to come.
+        let ends: Vec<_> = self.ingest.silent(self.now(), u64::MAX).into_iter().map(|i| (i, 0)).collect();
+        self.ingest.ends(self.now(), &ends, u64::MAX);
+        let reached = self.ingest.closed().fold(reached, Timestamp::max);
         if reached > self.watermark {
             self.watermark = reached;
             let subs = self.plan.subs.len();

@@ -11,7 +11,7 @@ use crate::codec::{Json, Nullable, codec_id};
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::key::Types;
-use crate::operator::fan_out::{Branch, FanOutOperator, SplitOperator};
+use crate::operator::fan_out::{Branch, FanOutOperator, LateOperator, SplitOperator};
 use crate::operator::hand_over::{ByCodec, ByLane, HandOverOperator};
 use crate::operator::merge::MergeOperator;
 use crate::operator::processor::{KeptKey, ProcessorOperator};
@@ -258,6 +258,39 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
                 let children = branches.iter().cloned().zip(b.children.iter().copied()).collect();
                 Ok(Box::new(SplitOperator::<K, V>::new(children)))
             }),
+        );
+        std::array::from_fn(|branch| Stream::at(draft.clone(), Outlet { node, branch }))
+    }
+
+    /// Makes two streams of one: the records in time, and those that are older than the watermark, as it was handed on
+    /// before them. What is late is dropped by no operator of its own accord: here it can be kept apart, counted, or
+    /// written to a topic of its own.
+    ///
+    /// # Examples
+    /// ```
+    /// # use stoat_core::prelude::*;
+    /// # #[source(topic = "clicks", key = String, value = String, value_codec = Utf8)]
+    /// # struct Clicks;
+    /// # #[sink(topic = "out", key = String, value = String, value_codec = Utf8)]
+    /// # struct Out;
+    /// # #[sink(topic = "late-clicks", key = String, value = String, value_codec = Utf8)]
+    /// # struct LateClicks;
+    /// #[topology]
+    /// fn clicks(t: &mut Topology) {
+    ///     let [clicks, late] = t.source::<Clicks>().split_late();
+    ///     late.sink::<LateClicks>();
+    ///     clicks.sink::<Out>();
+    /// }
+    /// # clicks::build().unwrap();
+    /// # use stoat_core::topology::TopologyFn;
+    /// ```
+    pub fn split_late(self) -> [Stream<K, V, L>; 2] {
+        let (draft, node) = self.node(
+            NodeKind::FanOut,
+            |label| Name::Step(label, "split_late"),
+            2,
+            false,
+            Arc::new(|b| Ok(Box::new(LateOperator::<K, V>::new(b.children[0], b.children[1])))),
         );
         std::array::from_fn(|branch| Stream::at(draft.clone(), Outlet { node, branch }))
     }

@@ -31,7 +31,7 @@ const STATELESS: &[&str] = &[
 /// Methods that end a stream.
 const ENDS: &[&str] = &["sink", "for_each", "discard"];
 /// Methods that make several streams out of one.
-const SPLITS: &[&str] = &["fan_out", "split"];
+const SPLITS: &[&str] = &["fan_out", "split", "split_late"];
 /// Methods whose node has the name of its type.
 const TYPED: &[&str] = &["source", "sink", "process", "process_with"];
 

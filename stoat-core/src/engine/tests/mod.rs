@@ -12,6 +12,7 @@ mod owners;
 mod shapes;
 mod start;
 mod stores;
+mod time;
 mod timers;
 
 use std::collections::VecDeque;
