@@ -38,7 +38,7 @@
 //! ```
 //!
 //! # Where things are
-//! - What a program is written with: [`prelude`], [`codec`], [`mod@topology`], [`mod@processor`], [`timer`], [`time`].
+//! - What a program is written with: [`prelude`], [`codec`], [`mod@topology`], [`mod@processor`], [`timer`], [`time`], [`schedule`].
 //! - How it is run: [`app`], [`config`], [`error`], [`metrics`].
 //! - Where its records and its state are: [`broker`] (Apache Kafka, or one directory), [`store`].
 //! - What runs it: [`engine`], [`plan`], [`operator`]. Public for tests and tools; users do not call it.
@@ -66,6 +66,7 @@ pub mod plan;
 pub mod prelude;
 pub mod processor;
 pub mod record;
+pub mod schedule;
 pub mod sink;
 pub mod source;
 pub mod store;

@@ -9,6 +9,7 @@ use super::ingest::InputSpec;
 use super::io::Io;
 use super::message::LaneNet;
 use super::net::{NetBuild, NetSettings, places};
+use super::schedules::Schedules;
 use super::run::{End, Run, RunCx, RunStats};
 use super::start::{Known, Outcome, RestoreReport, Start, StartCx};
 use super::writer::StoreWriter;
@@ -101,6 +102,8 @@ pub struct Engine {
     stop: bool,
     faults: VecDeque<u64>,
     status: Status,
+    /// When the first generation began to run.
+    started: Option<Timestamp>,
 }
 
 impl Engine {
@@ -128,6 +131,7 @@ impl Engine {
                 run: RunStats::default(),
                 restarts: 0,
             },
+            started: None,
         }
     }
 
@@ -290,7 +294,9 @@ impl Engine {
             now,
             wall,
         };
-        let mut run = Run::new(known, specs, net, self.generation, self.status.run, &mut cx);
+        let started = *self.started.get_or_insert(wall);
+        let schedules = Schedules::new(&self.graph, &places, &known.record.schedules, started);
+        let mut run = Run::new(known, specs, schedules, net, self.generation, self.status.run, &mut cx);
         if self.stop {
             run.stop();
         }

@@ -139,6 +139,10 @@ pub struct Ingest {
     moved: bool,
     /// By sub-topology: how far event time has gone on without records.
     closed: Vec<Watermark>,
+    /// By sub-topology: how far schedules have brought one that no topic feeds.
+    scheduled: Vec<Option<Watermark>>,
+    /// The schedules' names, for messages.
+    schedules: Vec<String>,
     journal: Vec<Stretch>,
     scratch: Vec<u8>,
     late: Counter,
@@ -184,6 +188,10 @@ impl Ingest {
             groups[s.group as usize].push(i as u32);
         }
         groups.retain(|g| !g.is_empty());
+        let mut fed = vec![false; plan.subs.len()];
+        for s in &specs {
+            fed[s.sub.0 as usize] = true;
+        }
         let fetch_bytes = (limits.fetch_budget / specs.len().max(1)).clamp(16 << 10, 1 << 20);
         let inputs = specs
             .into_iter()
@@ -219,6 +227,13 @@ impl Ingest {
             max_wait: limits.max_wait.as_millis() as u64,
             fetch_bytes,
             wall: cut.wall,
+            scheduled: plan
+                .subs
+                .iter()
+                .enumerate()
+                .map(|(sub, s)| (s.has_sources && !fed[sub]).then_some(Timestamp::MIN))
+                .collect(),
+            schedules: Vec::new(),
             closed: cut.marked.clone(),
             marked: cut.marked.clone(),
             records: 0,
@@ -416,6 +431,58 @@ impl Ingest {
         true
     }
 
+    /// Hands over what a tick of a schedule emitted, all of it, whether or not there is room: a barrier comes before it or
+    /// behind it.
+    pub fn emit(&mut self, net: &mut dyn LaneNet, schedule: u32, sub: SubTopologyId, entry: Child, batch: RecordBatch) {
+        let (batch, partition) = (Arc::new(batch), self.inputs.len() as u32 + schedule);
+        let keyless = lane_hash(&partition.to_be_bytes());
+        for i in 0..batch.len() {
+            let raw = batch.get(i);
+            let hash = raw.key.map_or(keyless, lane_hash);
+            let lane = lane_of(hash, self.lanes[sub.0 as usize]);
+            let pending = &mut self.pending[sub.0 as usize][lane as usize];
+            let at = pending.sources.iter().rposition(|s| Arc::ptr_eq(&s.batch, &batch));
+            let source = at.unwrap_or_else(|| {
+                pending.sources.push(LaneSource { batch: batch.clone(), partition, entry });
+                pending.sources.len() - 1
+            });
+            let number = self.next_number;
+            pending.items.push(LaneItem { number, source: source as u32, index: i as u32, hash, key: None });
+            self.journal.push(Stretch { number, partition, offset: raw.offset });
+            self.next_number += 1;
+        }
+        self.records += batch.len() as u64;
+        self.hand_over(net);
+    }
+
+    /// A schedule has passed a tick: that is to be committed, also where it emitted nothing.
+    pub fn schedule_passed(&mut self) {
+        self.moved = true;
+    }
+
+    /// How far schedules have brought a sub-topology; without effect where topics feed it.
+    pub fn scheduled_reached(&mut self, sub: SubTopologyId, to: Watermark) {
+        if let Some(reached) = &mut self.scheduled[sub.0 as usize] {
+            *reached = to.max(*reached);
+        }
+    }
+
+    /// The watermark of all topics, as of the last mark; [`Timestamp::MIN`]: none yet.
+    pub fn event_time(&self) -> Watermark {
+        let fed = self.scheduled.iter().zip(&self.marked).enumerate();
+        let of_topics = fed.filter(|(sub, (s, _))| s.is_none() && self.is_fed(*sub));
+        of_topics.map(|(_, (_, marked))| *marked).min().unwrap_or(Timestamp::MIN)
+    }
+
+    fn is_fed(&self, sub: usize) -> bool {
+        self.inputs.iter().any(|i| i.spec.sub.0 as usize == sub)
+    }
+
+    /// Names the schedules, for messages about what they emit.
+    pub fn name_schedules(&mut self, names: Vec<String>) {
+        self.schedules = names;
+    }
+
     /// Hands over what waits in batches that are not full; `force`: whether or not there is room.
     fn flush(&mut self, net: &mut dyn LaneNet, force: bool) {
         for (sub, lanes) in self.pending.iter_mut().enumerate() {
@@ -475,9 +542,14 @@ impl Ingest {
             }
         }
         // Where all are idle, none holds back the one that is farthest.
-        let reached = low.into_iter().zip(high).map(|(low, high)| low.or(high));
+        let reached = low.into_iter().zip(high).zip(&self.scheduled).map(|((low, high), s)| low.or(high).or(*s));
         let floor = self.marked.iter().zip(&self.closed).map(|(m, c)| *m.max(c));
         reached.zip(floor).map(|(w, floor)| w.map_or(floor, |w| w.max(floor))).collect()
+    }
+
+    /// How far schedules have brought each sub-topology; `None`: a topic feeds it, or nothing does.
+    pub fn scheduled(&self) -> impl Iterator<Item = Option<Watermark>> + '_ {
+        self.scheduled.iter().copied()
     }
 
     /// How far event time has gone on without records, by sub-topology.
@@ -623,6 +695,7 @@ impl Ingest {
 
     /// The name of an input partition.
     pub fn partition_name(&self, partition: u32) -> &str {
-        &self.inputs[partition as usize].spec.name
+        let at = partition as usize;
+        self.inputs.get(at).map_or_else(|| self.schedules[at - self.inputs.len()].as_str(), |i| &i.spec.name)
     }
 }

@@ -10,6 +10,7 @@ use super::epoch_record::{EpochRecord, InputCut};
 use super::ingest::{Cut, Ingest, InputSpec, Limits};
 use super::io::{Io, Reaction};
 use super::message::{Control, Frozen, LaneNet, NetEvent, Position};
+use super::schedules::Schedules;
 use super::start::{Known, taken_over};
 use super::writer::WriteJob;
 use crate::broker::{BrokerError, BrokerErrorKind, Command, Committed, OpId, Reply, Transaction};
@@ -71,6 +72,7 @@ struct Pending {
     number: u64,
     cuts: Vec<InputCut>,
     wall: Timestamp,
+    schedules: BTreeMap<String, Timestamp>,
     frozen: Vec<Frozen>,
     rows: Vec<(StoreId, Vec<Row>)>,
     record: EpochRecord,
@@ -134,6 +136,7 @@ pub struct Run {
     /// The lanes have not told their pending timers yet: the first mark fires nothing, so that the next has its limits.
     asking: bool,
     silent: Option<Silent>,
+    schedules: Schedules,
     nth: BTreeMap<LaneId, Position>,
     exchange: BTreeMap<(SubTopologyId, Epoch), (usize, Vec<ForeignTimer>)>,
     committed_offsets: BTreeMap<TopicPartition, NextOffset>,
@@ -167,6 +170,7 @@ impl Run {
     pub fn new(
         known: Known,
         specs: Vec<InputSpec>,
+        schedules: Schedules,
         net: Box<dyn LaneNet>,
         generation: Generation,
         stats: RunStats,
@@ -186,7 +190,8 @@ impl Run {
         let due = marked.iter().any(|w| *w > Timestamp::MIN);
         let limits = Limits { max_wait: cx.config.max_wait, fetch_budget: cx.config.shares().fetched };
         let cut = Cut { inputs: cuts, marked, wall: record.wall };
-        let ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
+        let mut ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
+        ingest.name_schedules(schedules.names());
         let committed_offsets =
             plan.inputs.iter().zip(&cut.inputs).map(|(i, c)| (i.partition.clone(), c.next)).collect();
         Self {
@@ -210,6 +215,7 @@ impl Run {
             due,
             asking: due,
             silent: None,
+            schedules,
             nth: BTreeMap::new(),
             exchange: BTreeMap::new(),
             committed_offsets,
@@ -266,7 +272,7 @@ impl Run {
             self.apply(cx);
         }
         self.watch(cx)?;
-        let busy = self.sequence(cx);
+        let busy = self.sequence(cx)?;
         if self.stopping && self.pending.is_none() && self.flushed {
             return Err(End::Stopped);
         }
@@ -403,20 +409,25 @@ impl Run {
             NetEvent::Fault { lane, origin, error } => {
                 let place = origin.map(|o| format!("{}@{}", self.ingest.partition_name(o.partition), o.offset));
                 let error = error.at(place.unwrap_or_else(|| format!("lane {lane}")));
-                match error.kind() {
-                    // May be over next time; what comes again and again spends the budget.
-                    ErrorKind::Handler => Err(End::Recover { reason: error.to_string(), fenced: false, counts: true }),
-                    ErrorKind::Codec => Err(End::Fatal(Error::new(
-                        ErrorKind::Codec,
-                        format!(
-                            "{error}; the application stops before this record and commits nothing of it. Declare a codec \
-                             and a type that take it, then start again; or set the consumer group's offset of this partition \
-                             behind it and start once with `stoat.start.offsets=group`"
-                        ),
-                    ))),
-                    _ => Err(End::Fatal(error)),
-                }
+                Err(Self::fault(error))
             }
+        }
+    }
+
+    /// What an error of a lane or of a schedule leads to.
+    fn fault(error: Error) -> End {
+        match error.kind() {
+            // May be over next time; what comes again and again spends the budget.
+            ErrorKind::Handler => End::Recover { reason: error.to_string(), fenced: false, counts: true },
+            ErrorKind::Codec => End::Fatal(Error::new(
+                ErrorKind::Codec,
+                format!(
+                    "{error}; the application stops before this record and commits nothing of it. Declare a codec \
+                     and a type that take it, then start again; or set the consumer group's offset of this partition \
+                     behind it and start once with `stoat.start.offsets=group`"
+                ),
+            )),
+            _ => End::Fatal(error),
         }
     }
 
@@ -458,7 +469,7 @@ impl Run {
     // --- sequencing --------------------------------------------------------------------------------------------------
 
     /// Sends what is to be sent; whether there is more to do at once.
-    fn sequence(&mut self, cx: &mut RunCx<'_>) -> bool {
+    fn sequence(&mut self, cx: &mut RunCx<'_>) -> Result<bool, End> {
         let mut busy = false;
         self.demand.clear();
         self.ingest.demand(&mut self.demand);
@@ -467,6 +478,7 @@ impl Run {
         }
         if !self.draining() {
             self.ticks(cx);
+            self.scheduled(cx)?;
             self.marks(cx);
         }
         // Something must always go through, however small the budget.
@@ -502,7 +514,7 @@ impl Run {
             && !self.ingest.moved()
             && self.net.uncommitted() == 0
             && self.ingest.watermarks() == *self.ingest.marked();
-        busy
+        Ok(busy)
     }
 
     fn interval(&self, config: &Config) -> u64 {
@@ -524,6 +536,15 @@ impl Run {
             self.last_tick = cx.now;
             self.ingest.control(&mut *self.net, Control::Tick(cx.wall));
         }
+    }
+
+    /// Handles ticks of schedules, unless records wait as well.
+    fn scheduled(&mut self, cx: &RunCx<'_>) -> Result<(), End> {
+        let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
+        if self.stopping || held || self.net.uncommitted() >= cx.config.shares().uncommitted.max(1) {
+            return Ok(());
+        }
+        self.schedules.run(&mut self.ingest, &mut *self.net, cx.wall).map(drop).map_err(Self::fault)
     }
 
     fn marks(&mut self, cx: &mut RunCx<'_>) {
@@ -549,6 +570,9 @@ impl Run {
         }
         self.last_mark = cx.now;
         self.ask_silent(cx);
+        if self.ingest.watermarks() != *self.ingest.marked() {
+            self.schedules.reach(&self.known.plan, &mut self.ingest, cx.wall);
+        }
         let limits = self.limits(&self.ingest.watermarks());
         let limited = limits.iter().any(Option::is_some);
         if let Some(mark) = self.ingest.mark(limits) {
@@ -592,7 +616,7 @@ impl Run {
     fn barrier(&mut self, cx: &RunCx<'_>, keep_alive: bool, last: bool) {
         let epoch = self.epoch;
         self.epoch = Epoch(epoch.0 + 1);
-        let (cuts, wall) = (self.ingest.cuts(), self.ingest.wall());
+        let (cuts, wall, schedules) = (self.ingest.cuts(), self.ingest.wall(), self.schedules.last());
         let number = self.ingest.control(&mut *self.net, Control::Barrier(epoch));
         self.last_barrier = cx.now;
         self.pending = Some(Pending {
@@ -602,6 +626,7 @@ impl Run {
             number,
             cuts,
             wall,
+            schedules,
             frozen: Vec::with_capacity(self.lanes),
             rows: Vec::new(),
             record: EpochRecord::default(),
@@ -624,6 +649,7 @@ impl Run {
             epoch: p.epoch,
             incarnation: cx.incarnation.to_owned(),
             wall: p.wall,
+            schedules: std::mem::take(&mut p.schedules),
             changelogs: self.known.record.changelogs.clone(),
             ..EpochRecord::default()
         };
@@ -805,6 +831,11 @@ impl Run {
         }
         // Idleness is looked for now and then, only where it can be found.
         at = at.min(self.last_mark + ms(c.watermark_interval) * 5);
+        if let Some(next) = self.schedules.next_wall().filter(|_| !self.stopping) {
+            // One that is held back is looked at again soon.
+            let wait = next.since(cx.wall).as_millis() as u64;
+            at = at.min(cx.now.saturating_add(wait.max(1)));
+        }
         if let Some(d) = self.ingest.deadline().filter(|d| *d > cx.now) {
             at = at.min(d);
         }

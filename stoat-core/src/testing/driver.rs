@@ -9,6 +9,7 @@ use crate::codec::{Decode, Encode, codec_id, decode_opt};
 use crate::engine::epoch::merge;
 use crate::engine::ingest::{Cut, Ingest, InputSpec, Limits};
 use crate::engine::message::{Control, Frozen, LaneNet, Mark, NetEvent};
+use crate::engine::schedules::Schedules;
 use crate::engine::net::{DeterministicNet, NetBuild, NetSettings, build_lanes, places};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Generation, Offset, StoreId, SubTopologyId};
@@ -17,6 +18,7 @@ use crate::metrics::Counters;
 use crate::operator::{ForeignTimer, Outputs};
 use crate::plan::Plan;
 use crate::record::{Headers, Record, RecordBatch};
+use crate::schedule::Schedule;
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::store::memory::MemoryStore;
@@ -97,6 +99,7 @@ pub struct TestDriver {
     graph: Graph,
     net: DeterministicNet,
     ingest: Ingest,
+    schedules: Schedules,
     plan: Plan,
     stores: Vec<Arc<dyn ByteStore>>,
     /// The offset of the next record, by input.
@@ -180,12 +183,14 @@ impl TestDriver {
                 }
             })
             .collect();
+        let schedules = Schedules::new(&graph, &entries, &BTreeMap::new(), options.start);
         let fresh = crate::engine::epoch_record::InputCut { next: 0, watermark: Timestamp::MIN };
         let cut = Cut { inputs: vec![fresh; specs.len()], marked, wall: options.start };
         let limits = Limits { max_wait: Duration::ZERO, fetch_budget: 1 << 20 };
         Ok(Self {
             next: vec![0; specs.len()],
             ingest: counters.during(|| Ingest::new(&plan, specs, &cut, limits, 0)),
+            schedules,
             net: DeterministicNet::new(lanes, 0),
             plan,
             stores,
@@ -305,7 +310,8 @@ impl TestDriver {
     }
 
     /// Moves the wall clock forward, in one step: timers of the wall clock up to there fire in the order of their times, a
-    /// punctuator of the wall clock once.
+    /// punctuator of the wall clock once, a schedule once (with [`Missed::Each`](crate::schedule::Missed::Each) as often as it
+    /// is due).
     ///
     /// # Errors
     /// As [`TestDriver::advance_watermark`].
@@ -316,6 +322,21 @@ impl TestDriver {
                 d.ingest.control(&mut d.net, Control::Tick(d.wall));
                 d.settle()?;
             }
+            d.scheduled()?;
+            d.rest()
+        })
+    }
+
+    /// Handles a tick of a schedule now, at the wall clock's time, whether or not it is due; its own times stay as they are.
+    ///
+    /// # Errors
+    /// When the topology has no such schedule, when what emits or what follows fails, or the driver has failed before.
+    pub fn fire<S: Schedule>(&mut self) -> Result<()> {
+        self.alive()?;
+        self.schedules.known(S::NAME)?;
+        self.guarded(|d| {
+            d.schedules.fire_now(S::NAME, d.wall, &mut d.ingest, &mut d.net, d.wall)?;
+            d.settle()?;
             d.rest()
         })
     }
@@ -529,8 +550,19 @@ impl TestDriver {
         self.settle().map(drop)
     }
 
+    /// Handles the ticks of schedules that are due.
+    fn scheduled(&mut self) -> Result<()> {
+        while self.schedules.run(&mut self.ingest, &mut self.net, self.wall)? > 0 {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
     /// Hands the watermark on, and ends the epoch.
     fn rest(&mut self) -> Result<()> {
+        self.mark()?;
+        // Schedules of event time tick behind the mark that reaches them.
+        self.scheduled()?;
         self.mark()?;
         if self.options.commit_each { self.end_epochs() } else { Ok(()) }
     }
@@ -547,10 +579,12 @@ impl TestDriver {
         let ends: Vec<_> = self.ingest.silent(self.now(), u64::MAX).into_iter().map(|i| (i, 0)).collect();
         self.ingest.ends(self.now(), &ends, u64::MAX);
         let reached = self.ingest.closed().fold(reached, Timestamp::max);
-        if reached > self.watermark {
-            self.watermark = reached;
-            let subs = self.plan.subs.len();
-            let mark = Mark { watermarks: vec![reached; subs], limits: vec![None; subs] };
+        self.watermark = self.watermark.max(reached);
+        // Where only schedules feed, their ticks are the records.
+        let own = self.ingest.scheduled().map(|s| s.map_or(self.watermark, |s| s.max(self.watermark)));
+        let watermarks: Vec<Watermark> = own.collect();
+        if watermarks != *self.ingest.marked() {
+            let mark = Mark { limits: vec![None; watermarks.len()], watermarks };
             self.ingest.control(&mut self.net, Control::Mark(Arc::new(mark)));
             self.settle()?;
         }

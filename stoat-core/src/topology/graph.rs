@@ -7,6 +7,7 @@ use crate::codec::CodecError;
 use crate::error::Result;
 use crate::id::{LaneIdx, NodeId, SinkId, StoreId, SubTopologyId};
 use crate::operator::{Child, Operator};
+use crate::schedule::{Emitter, Timetable};
 use crate::store::{ByteStore, StoreKind};
 use crate::time::WatermarkStrategy;
 
@@ -19,6 +20,8 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// The sources, in the order of declaration.
     pub sources: Vec<SourceDecl>,
+    /// The scheduled sources, in the order of declaration.
+    pub schedules: Vec<ScheduleDecl>,
     /// The sinks, by [`SinkId`].
     pub sinks: Vec<SinkDecl>,
     /// The stores, by [`StoreId`].
@@ -68,6 +71,8 @@ pub type Factory = Arc<dyn Fn(&LaneBuild<'_>) -> Result<Box<dyn Operator>> + Sen
 pub enum NodeKind {
     /// Reads a topic; the place in [`Graph::sources`].
     Source(u32),
+    /// Emits by the clock; the place in [`Graph::schedules`].
+    Schedule(u32),
     /// Stateless steps, fused.
     Stateless,
     /// Gives each record to several children.
@@ -101,6 +106,19 @@ pub struct SourceDecl {
     pub key_codec: String,
     /// The value codec's identity.
     pub value_codec: String,
+}
+
+/// A source without a topic.
+#[derive(Clone, Debug)]
+pub struct ScheduleDecl {
+    /// The node.
+    pub node: NodeId,
+    /// The name under which its last tick is kept.
+    pub name: String,
+    /// When it ticks.
+    pub timetable: Timetable,
+    /// Emits the records of a tick.
+    pub emit: Emitter,
 }
 
 /// Which bytes of a source's key pick the lane.

@@ -9,6 +9,7 @@ mod faults;
 mod model;
 mod money;
 mod owners;
+mod schedules;
 mod shapes;
 mod start;
 mod stores;
