@@ -42,6 +42,11 @@ impl LaneChecks {
         Self { sampled: Verdict::Error, ..Self::each() }
     }
 
+    /// None: for runs that must go through whatever they find.
+    pub fn off() -> Self {
+        Self { guard: Verdict::Off, sampled: Verdict::Off, ..Self::default() }
+    }
+
     /// As in production, except that each record is looked at.
     pub fn each() -> Self {
         Self { every: 1, ..Self::default() }
@@ -82,34 +87,39 @@ impl LanePlace {
 pub(crate) struct Watched {
     pub(crate) processor: Arc<str>,
     warned: AtomicBool,
-    mismatches: Counter,
 }
 
 impl Watched {
     pub(crate) fn new(processor: Arc<str>) -> Self {
-        Self {
-            processor,
-            warned: AtomicBool::new(false),
-            mismatches: crate::metrics::counter(crate::metrics::LANE_MISMATCHES),
-        }
+        Self { processor, warned: AtomicBool::new(false) }
     }
 }
 
 /// The checks of one processor on one lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Affinity {
-    pub(crate) place: Arc<LanePlace>,
-    pub(crate) watched: Arc<Watched>,
+    place: Arc<LanePlace>,
+    watched: Arc<Watched>,
+    mismatches: Counter,
 }
 
 impl Affinity {
+    pub(crate) fn new(place: Arc<LanePlace>, watched: Arc<Watched>) -> Self {
+        Self { place, watched, mismatches: crate::metrics::counter(crate::metrics::LANE_MISMATCHES) }
+    }
+
+    /// What this lane has refused.
+    pub(crate) fn refused(&self) -> Option<Error> {
+        self.place.refused()
+    }
+
     /// A key's other bytes, where they pick another lane: refused, warned of, or neither. `what` is made only then.
     fn compare(&self, verdict: Verdict, key: &[u8], what: impl FnOnce(u32) -> String) -> Result<()> {
         let Some(other) = self.place.other(key) else { return Ok(()) };
         match verdict {
             Verdict::Off => Ok(()),
             Verdict::Warn => {
-                self.watched.mismatches.increment(1);
+                self.mismatches.increment(1);
                 if !self.watched.warned.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         processor = &*self.watched.processor,
@@ -121,7 +131,7 @@ impl Affinity {
                 Ok(())
             }
             Verdict::Error => {
-                self.watched.mismatches.increment(1);
+                self.mismatches.increment(1);
                 let text = self.place.refused.get_or_init(|| format!("TimerLaneAffinity: {}", what(other)));
                 Err(Error::new(ErrorKind::TimerLaneAffinity, text.as_str()))
             }

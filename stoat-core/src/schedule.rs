@@ -90,7 +90,10 @@ pub struct When(pub(crate) Kind);
 pub(crate) enum Kind {
     Every(Duration, TimeDomain),
     #[cfg(feature = "cron")]
-    Cron { text: String, zone: Option<String> },
+    Cron {
+        text: String,
+        zone: Option<String>,
+    },
 }
 
 impl When {

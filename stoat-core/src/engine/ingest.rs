@@ -15,10 +15,10 @@ use crate::broker::Fetched;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{LaneId, LaneIdx, NextOffset, Offset, SubTopologyId};
+use crate::metrics::{self, Counter};
 use crate::operator::Child;
 use crate::plan::Plan;
 use crate::record::{Origin, RecordBatch};
-use crate::metrics::{self, Counter};
 use crate::time::{NoTimestamp, Timestamp, Watermark, WatermarkGenerator, WatermarkStrategy};
 use crate::topology::graph::LaneKey;
 

@@ -22,6 +22,8 @@ struct Scheduled {
     emit: Emitter,
     /// The last tick that was handled or passed over; `None`: the schedule is new.
     last: Option<Timestamp>,
+    /// Whether `last` is not committed, though nothing has ticked.
+    new: bool,
     /// Before this nothing is due.
     next: Timestamp,
 }
@@ -39,14 +41,23 @@ impl Schedules {
         let all = graph
             .schedules
             .iter()
-            .map(|s| Scheduled {
-                name: s.name.clone(),
-                sub: graph.nodes[s.node.0 as usize].sub,
-                entry: places[s.node.0 as usize],
-                timetable: s.timetable.clone(),
-                emit: s.emit,
-                last: last.get(&s.name).copied(),
-                next: Timestamp::MIN,
+            .map(|s| {
+                let last = last.get(&s.name).copied();
+                // A new one begins now; one of event time begins with the first watermark.
+                let begins = || match s.timetable.clock() {
+                    TimeDomain::Wall => s.timetable.newest(started),
+                    TimeDomain::Event => None,
+                };
+                Scheduled {
+                    name: s.name.clone(),
+                    sub: graph.nodes[s.node.0 as usize].sub,
+                    entry: places[s.node.0 as usize],
+                    timetable: s.timetable.clone(),
+                    emit: s.emit,
+                    new: last.is_none(),
+                    last: last.or_else(begins),
+                    next: Timestamp::MIN,
+                }
             })
             .collect();
         Self { all, started }
@@ -85,7 +96,7 @@ impl Schedules {
                 continue;
             }
             let turn = s.timetable.turn(s.last, now, started);
-            let passed = turn.last != s.last;
+            let passed = std::mem::take(&mut s.new) || turn.last != s.last;
             for at in turn.fire {
                 self.fire(i, at, ingest, net, wall)?;
                 handled += 1;
@@ -101,14 +112,7 @@ impl Schedules {
     }
 
     /// Handles one tick of a schedule.
-    fn fire(
-        &self,
-        i: usize,
-        at: Timestamp,
-        ingest: &mut Ingest,
-        net: &mut dyn LaneNet,
-        wall: Timestamp,
-    ) -> Result<()> {
+    fn fire(&self, i: usize, at: Timestamp, ingest: &mut Ingest, net: &mut dyn LaneNet, wall: Timestamp) -> Result<()> {
         let s = &self.all[i];
         let tick = Tick { time: at, wall_clock: wall, watermark: ingest.event_time() };
         let mut batch = RecordBatch::default();

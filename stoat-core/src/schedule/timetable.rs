@@ -57,7 +57,9 @@ impl Timetable {
                 let zone = match zone {
                     None => jiff::tz::TimeZone::UTC,
                     Some(name) => jiff::tz::TimeZone::get(name).map_err(|e| {
-                        bad(format!("the time zone `{name}` is not known ({e}): give an IANA name such as `Europe/Berlin`"))
+                        bad(format!(
+                            "the time zone `{name}` is not known ({e}): give an IANA name such as `Europe/Berlin`"
+                        ))
                     })?,
                 };
                 (Times::Cron(Box::new((cron, zone))), TimeDomain::Wall)
@@ -215,7 +217,9 @@ mod tests {
 
         #[test]
         fn a_change_of_the_clocks_makes_one_tick_of_a_day() {
-            for (from, to) in [("2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z"), ("2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z")] {
+            for (from, to) in
+                [("2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z"), ("2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z")]
+            {
                 let (table, mut ticks, mut last) = (daily("Europe/Berlin"), Vec::new(), at(from));
                 while let Some(next) = table.next(last).filter(|t| *t <= at(to)) {
                     ticks.push(next);

@@ -66,7 +66,7 @@ impl Current {
     #[cold]
     fn left(&self) -> Error {
         if self.index == REFUSED
-            && let Some(e) = self.affinity.as_ref().and_then(|a| a.place.refused())
+            && let Some(e) = self.affinity.as_ref().and_then(|a| a.refused())
         {
             return e;
         }

@@ -9,8 +9,8 @@ use crate::codec::{Decode, Encode, codec_id, decode_opt};
 use crate::engine::epoch::merge;
 use crate::engine::ingest::{Cut, Ingest, InputSpec, Limits};
 use crate::engine::message::{Control, Frozen, LaneNet, Mark, NetEvent};
-use crate::engine::schedules::Schedules;
 use crate::engine::net::{DeterministicNet, NetBuild, NetSettings, build_lanes, places};
+use crate::engine::schedules::Schedules;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Generation, Offset, StoreId, SubTopologyId};
 use crate::key::Key;
@@ -543,7 +543,8 @@ impl TestDriver {
         let partition = self.plan.inputs[input].partition.clone();
         let fetched = Fetched { partition, batch, position: offset + 1, caught_up: true };
         self.ingest.fetched(input as u32, fetched)?;
-        let done = self.ingest.dispatch(&mut self.net, self.now(), self.wall, 1);
+        let now = self.now();
+        let done = self.ingest.dispatch(&mut self.net, now, self.wall, 1);
         if done.records != 1 || done.stalled {
             return Err(Error::new(ErrorKind::Internal, "the lanes are at rest and yet have no room"));
         }
@@ -576,8 +577,9 @@ impl TestDriver {
         // The largest of all: every other source has nothing waiting, so it is idle.
         let reached = self.ingest.cuts().iter().map(|c| c.watermark).fold(self.asked, Timestamp::max);
         // Silence counts by the driver's clock, and nothing more is to come.
-        let ends: Vec<_> = self.ingest.silent(self.now(), u64::MAX).into_iter().map(|i| (i, 0)).collect();
-        self.ingest.ends(self.now(), &ends, u64::MAX);
+        let now = self.now();
+        let ends: Vec<_> = self.ingest.silent(now, u64::MAX).into_iter().map(|i| (i, 0)).collect();
+        self.ingest.ends(now, &ends, u64::MAX);
         let reached = self.ingest.closed().fold(reached, Timestamp::max);
         self.watermark = self.watermark.max(reached);
         // Where only schedules feed, their ticks are the records.

@@ -436,7 +436,10 @@ fn n6_the_time_that_a_source_takes_from_its_records_moves_the_watermark_and_tell
         // Kafka's time says otherwise.
         d.pipe::<Said>(&s("k"), &s(value), 7_000).unwrap();
     }
-    assert_records(&d.read::<Out>().unwrap(), &[("k", "100 fresh", 100), ("k", "50 late", 50), ("k", "100 fresh", 100)]);
+    assert_records(
+        &d.read::<Out>().unwrap(),
+        &[("k", "100 fresh", 100), ("k", "50 late", 50), ("k", "100 fresh", 100)],
+    );
     assert_eq!(d.watermark(), Timestamp(100));
     assert_eq!(d.counter(crate::metrics::LATE_RECORDS), 1);
     let error = d.pipe::<Said>(&s("k"), &s("no time"), 7_000).unwrap_err().to_string();
@@ -458,8 +461,8 @@ fn c09_silence_by_the_drivers_clock_closes_what_a_source_wants_closed() {
 #[topology]
 fn late_apart(t: &mut Topology) {
     let [fresh, late] = t.source::<In2>().split_late();
-    let late = late.map_values(|v: String| format!("late {v}"));
-    fresh.merge(late).sink::<Out>();
+    let marked = late.map_values(|v: String| format!("late {v}"));
+    fresh.merge(marked).sink::<Out>();
 }
 
 #[test]

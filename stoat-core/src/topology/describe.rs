@@ -138,6 +138,7 @@ impl NodeKind {
     pub fn word(self) -> &'static str {
         match self {
             Self::Source(_) => "source",
+            Self::Schedule(_) => "schedule",
             Self::Stateless => "stateless",
             Self::FanOut => "fan-out",
             Self::Merge => "merge",

@@ -398,9 +398,9 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
         let factory: Factory = Arc::new(move |b| {
             let owner: Arc<str> = b.node.name.as_str().into();
             let writer = L::key_writer().filter(|_| !Q::FIELDS.is_empty());
-            let affinity = b.place.filter(|_| writer.is_some()).map(|place| Affinity {
-                place: place.clone(),
-                watched: watched.get_or_init(|| Arc::new(Watched::new(owner.clone()))).clone(),
+            let affinity = b.place.filter(|_| writer.is_some()).map(|place| {
+                let watched = watched.get_or_init(|| Arc::new(Watched::new(owner.clone())));
+                Affinity::new(place.clone(), watched.clone())
             });
             let seeds: Vec<FieldSeed> = Q::FIELDS
                 .iter()

@@ -89,8 +89,11 @@ fn watermark(e: &Endpoint) -> Option<TokenStream> {
     let millis = |m: u64| quote!(::core::time::Duration::from_millis(#m));
     let some = |value: TokenStream| quote!(::core::option::Option::Some(#value));
     let mut options: Vec<TokenStream> = Vec::new();
-    let durations =
-        [(quote!(out_of_orderness), e.out_of_orderness), (quote!(idleness), e.idleness), (quote!(future_bound), e.future_bound)];
+    let durations = [
+        (quote!(out_of_orderness), e.out_of_orderness),
+        (quote!(idleness), e.idleness),
+        (quote!(future_bound), e.future_bound),
+    ];
     for (name, value) in durations {
         options.extend(value.map(|m| {
             let value = millis(m);

@@ -46,7 +46,10 @@ fn arguments_that_do_not_go_together_are_told() {
         (quote!(topic = "a", value = V, key_codec = C), "`key_codec` without `key`"),
         (quote!(topic = "a b", value = V), "cannot be a topic's name"),
         (quote!(topic = "a", value = V, idleness = "soon"), "is not a duration"),
-        (quote!(topic = "a", value = V, monotonic, out_of_orderness = "1s"), "`out_of_orderness` and `monotonic` both say"),
+        (
+            quote!(topic = "a", value = V, monotonic, out_of_orderness = "1s"),
+            "`out_of_orderness` and `monotonic` both say",
+        ),
         (quote!(topic = "a", value = V, watermark = W, monotonic), "`watermark` and `monotonic` both say"),
         (quote!(topic = "a", value = V, close_on_idle = "0s"), "`close_on_idle` is zero"),
         (quote!(topic = "a", value = V, no_timestamp = skipp), "did you mean `skip`?"),

@@ -271,7 +271,8 @@ fn c09_a_partition_whose_source_does_not_close_holds_the_others_until_it_is_idle
     let specs: Vec<InputSpec> = plain.inputs.iter().map(|i| i.spec.clone()).collect();
     let (mut ingest, mut net) = (plain, FakeNet::default());
     for (input, mut spec) in ingest.inputs.iter_mut().zip(specs) {
-        spec.watermark.close_on_idle = (input.keyless == lane_hash(&0_u32.to_be_bytes())).then_some(Duration::from_millis(100));
+        spec.watermark.close_on_idle =
+            (input.keyless == lane_hash(&0_u32.to_be_bytes())).then_some(Duration::from_millis(100));
         input.spec = spec;
     }
     ingest.fetched(0, fetched(0, 0, &[500], true)).unwrap();
@@ -311,7 +312,7 @@ fn a_generator_of_the_users_moves_the_watermark_forward_only_and_not_beyond_the_
 
 #[test]
 fn n6_a_record_without_a_timestamp_is_skipped_on_request_and_its_offset_passed() {
-    let counters = crate::metrics::Counters::default();
+    let counters = metrics::Counters::default();
     counters.during(|| {
         let (mut ingest, mut net) = (with(1, |s| s.no_timestamp = NoTimestamp::Skip), FakeNet::default());
         ingest.fetched(0, fetched(0, 0, &[5, -1, 7, -1], true)).unwrap();
@@ -320,23 +321,23 @@ fn n6_a_record_without_a_timestamp_is_skipped_on_request_and_its_offset_passed()
         assert_eq!((ingest.cuts()[0].next, ingest.records()), (4, 4), "there is something to commit");
         assert_eq!(ingest.origin(2).unwrap(), Origin { partition: 0, offset: 2 });
     });
-    assert_eq!(counters.get(crate::metrics::DROPPED_RECORDS), Some(2));
+    assert_eq!(counters.get(metrics::DROPPED_RECORDS), Some(2));
 }
 
 #[test]
 fn n6_late_and_future_records_are_counted() {
-    let counters = crate::metrics::Counters::default();
+    let counters = metrics::Counters::default();
     counters.during(|| {
         let (mut ingest, mut net) = (ingest(1, 0), FakeNet::default());
         ingest.fetched(0, fetched(0, 0, &[100, 5_000, 10], true)).unwrap();
         ingest.dispatch(&mut net, 0, Timestamp(0), 100);
         let mark = ingest.mark(vec![None]).unwrap();
         assert_eq!(mark.watermarks, [Timestamp(98)]);
-        assert_eq!(counters.get(crate::metrics::LATE_RECORDS), Some(0), "what counts is the mark before the record");
+        assert_eq!(counters.get(metrics::LATE_RECORDS), Some(0), "what counts is the mark before the record");
         ingest.control(&mut net, Control::Mark(Arc::new(mark)));
         ingest.fetched(0, fetched(0, 3, &[97, 98], true)).unwrap();
         ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     });
-    assert_eq!(counters.get(crate::metrics::LATE_RECORDS), Some(1));
-    assert_eq!(counters.get(crate::metrics::FUTURE_RECORDS), Some(1));
+    assert_eq!(counters.get(metrics::LATE_RECORDS), Some(1));
+    assert_eq!(counters.get(metrics::FUTURE_RECORDS), Some(1));
 }
