@@ -576,8 +576,15 @@ impl Ingest {
     /// Partitions that seem to be idle: caught up as far as is known, nothing of them inside the engine (`lowest`: the
     /// smallest number still worked on), and silent for long. Slow is not idle, so the broker is asked whether there is
     /// more to come; its answer goes to [`Ingest::ends`].
-    pub fn silent(&mut self, now: u64, lowest: u64) -> Vec<u32> {
+    ///
+    /// Where event time may go on without records, nobody asks before that would bring it to `wanted`.
+    pub fn silent(&mut self, now: u64, lowest: u64, wanted: Timestamp) -> Vec<u32> {
         let mut ask = Vec::new();
+        let mut reach: Vec<(Timestamp, u64)> = vec![(Timestamp::MIN, 0); self.lanes.len()];
+        for input in &self.inputs {
+            let (reached, last) = &mut reach[input.spec.sub.0 as usize];
+            (*reached, *last) = ((*reached).max(input.reached()), (*last).max(input.last_record));
+        }
         for (i, input) in self.inputs.iter_mut().enumerate() {
             let strategy = &input.spec.watermark;
             let over = |limit: Duration| {
@@ -585,7 +592,9 @@ impl Ingest {
                 now.saturating_sub(input.last_record) >= limit && now.saturating_sub(input.asked) >= limit
             };
             let idle = !input.idle && !strategy.idleness.is_zero() && over(strategy.idleness);
-            let close = strategy.close_on_idle.is_some_and(over);
+            let (reached, last) = reach[input.spec.sub.0 as usize];
+            let enough = reached + Duration::from_millis(now.saturating_sub(last)) >= wanted;
+            let close = enough && strategy.close_on_idle.is_some_and(over);
             if (idle || close) && input.is_at_rest(lowest) {
                 input.asked = now;
                 ask.push(i as u32);

@@ -305,10 +305,13 @@ impl Lane {
             self.punctuate(number, TimeDomain::Event, before, watermark)?;
             self.punctuated = watermark;
         }
-        let (mut more_due, mut nth) = (false, None::<Position>);
+        let (mut more_due, mut nth, mut first) = (false, None::<Position>, None::<Timestamp>);
         let n = self.timers_per_mark - 1;
         each_timers(&mut self.nodes, &self.stateful, TimeDomain::Event, |_, _, t| {
-            more_due |= t.first().is_some_and(|(time, _)| time <= watermark);
+            if let Some((time, _)) = t.first() {
+                more_due |= time <= watermark;
+                first = Some(first.map_or(time, |f| f.min(time)));
+            }
             if let Some((time, key)) = t.nth(n) {
                 let p = Position { time, key };
                 if nth.as_ref().is_none_or(|least| p < *least) {
@@ -316,7 +319,7 @@ impl Lane {
                 }
             }
         });
-        fx.events.push(NetEvent::Marked { lane: self.id, number, more_due, nth });
+        fx.events.push(NetEvent::Marked { lane: self.id, number, more_due, nth, first });
         Ok(if more_due { Timestamp::MIN } else { watermark })
     }
 

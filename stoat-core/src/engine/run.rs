@@ -138,6 +138,10 @@ pub struct Run {
     silent: Option<Silent>,
     schedules: Schedules,
     nth: BTreeMap<LaneId, Position>,
+    /// The first pending event timer of each lane, as of the last mark.
+    first: BTreeMap<LaneId, Timestamp>,
+    /// Whether something went to lanes behind the last mark, so that they may have other timers by now.
+    unmarked: bool,
     exchange: BTreeMap<(SubTopologyId, Epoch), (usize, Vec<ForeignTimer>)>,
     committed_offsets: BTreeMap<TopicPartition, NextOffset>,
     partition_of: BTreeMap<TopicPartition, u32>,
@@ -217,6 +221,8 @@ impl Run {
             silent: None,
             schedules,
             nth: BTreeMap::new(),
+            first: BTreeMap::new(),
+            unmarked: true,
             exchange: BTreeMap::new(),
             committed_offsets,
             stopping: false,
@@ -391,7 +397,11 @@ impl Run {
                 }
                 Ok(())
             }
-            NetEvent::Marked { lane, number, more_due, nth } => {
+            NetEvent::Marked { lane, number, more_due, nth, first } => {
+                match first {
+                    Some(t) => self.first.insert(lane, t),
+                    None => self.first.remove(&lane),
+                };
                 match nth {
                     Some(p) => self.nth.insert(lane, p),
                     None => self.nth.remove(&lane),
@@ -489,6 +499,7 @@ impl Run {
         if !self.stopping && !held && !self.draining() && uncommitted < hard {
             let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA);
             self.stats.records += done.records as u64;
+            self.unmarked |= done.records > 0;
             busy = done.records > 0 && !done.stalled;
         }
         if self.pending.is_none() {
@@ -544,7 +555,9 @@ impl Run {
         if self.stopping || held || self.net.uncommitted() >= cx.config.shares().uncommitted.max(1) {
             return Ok(());
         }
-        self.schedules.run(&mut self.ingest, &mut *self.net, cx.wall).map(drop).map_err(Self::fault)
+        let ticked = self.schedules.run(&mut self.ingest, &mut *self.net, cx.wall).map_err(Self::fault)?;
+        self.unmarked |= ticked > 0;
+        Ok(())
     }
 
     fn marks(&mut self, cx: &mut RunCx<'_>) {
@@ -585,7 +598,13 @@ impl Run {
         if self.silent.is_some() {
             return;
         }
-        let asked = self.ingest.silent(cx.now, self.net.lowest());
+        // Event time goes on without records for what waits for it, and only then: an idle application writes nothing.
+        let wanted = if self.unmarked || self.marking.is_some() {
+            Timestamp::MIN
+        } else {
+            self.first.values().min().copied().unwrap_or(Timestamp::MAX)
+        };
+        let asked = self.ingest.silent(cx.now, self.net.lowest(), wanted);
         if asked.is_empty() {
             return;
         }
@@ -596,6 +615,7 @@ impl Run {
 
     fn send_mark(&mut self, mark: super::message::Mark, limited: bool) {
         let number = self.ingest.control(&mut *self.net, Control::Mark(Arc::new(mark)));
+        self.unmarked = false;
         self.marking = Some(Marking { number, heard: 0, more: false, limited });
     }
 

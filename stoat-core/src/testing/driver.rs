@@ -62,6 +62,9 @@ pub struct Options {
     /// Whether every call that makes the topology work also commits. Without it only [`TestDriver::commit`] does: outputs
     /// are read, other keys seen and timers for other keys set when the commit is done, as in production.
     pub commit_each: bool,
+    /// In which order lanes that have something to do take their turns: another seed, another order, the same each time. What a
+    /// topology gives does not depend on it.
+    pub seed: u64,
     /// The checks of lane affinity: [`LaneChecks::each`] is as in production, except that the key of each record is looked
     /// at; [`LaneChecks::strict`] makes an error of what production only warns of. With one lane there is nothing to check.
     pub lane_checks: LaneChecks,
@@ -74,6 +77,7 @@ impl Default for Options {
             lanes: 16,
             start: Timestamp::from_millis(4_102_444_800_000),
             commit_each: true,
+            seed: 0,
             lane_checks: LaneChecks::each(),
         }
     }
@@ -191,7 +195,7 @@ impl TestDriver {
             next: vec![0; specs.len()],
             ingest: counters.during(|| Ingest::new(&plan, specs, &cut, limits, 0)),
             schedules,
-            net: DeterministicNet::new(lanes, 0),
+            net: DeterministicNet::new(lanes, options.seed),
             plan,
             stores,
             epoch: Epoch(1),
@@ -578,7 +582,7 @@ impl TestDriver {
         let reached = self.ingest.cuts().iter().map(|c| c.watermark).fold(self.asked, Timestamp::max);
         // Silence counts by the driver's clock, and nothing more is to come.
         let now = self.now();
-        let ends: Vec<_> = self.ingest.silent(now, u64::MAX).into_iter().map(|i| (i, 0)).collect();
+        let ends: Vec<_> = self.ingest.silent(now, u64::MAX, Timestamp::MIN).into_iter().map(|i| (i, 0)).collect();
         self.ingest.ends(now, &ends, u64::MAX);
         let reached = self.ingest.closed().fold(reached, Timestamp::max);
         self.watermark = self.watermark.max(reached);

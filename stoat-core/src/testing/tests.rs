@@ -475,6 +475,33 @@ fn late_records_can_be_kept_apart() {
     assert_records(&d.read::<Out>().unwrap(), &want);
 }
 
+#[topology]
+fn rekeyed(t: &mut Topology) {
+    let delayed = t.source::<In2>().process::<Delayed>();
+    let by_value = delayed.select_key(|_, v: &String| v.clone()).repartition();
+    by_value.process::<Expiring>().sink::<Out>();
+}
+
+#[test]
+fn c42_neither_lanes_nor_their_turns_change_a_result() {
+    let run = |lanes, seed| {
+        let graph = <rekeyed as crate::topology::TopologyFn>::build().unwrap();
+        let mut d = TestDriver::with_options(graph, Options { lanes, seed, ..Options::default() }).unwrap();
+        for n in 0..60 {
+            d.pipe::<In2>(&format!("k{}", n % 7), &format!("v{}", n % 5), n * 3).unwrap();
+        }
+        d.advance_wall_clock(Duration::from_secs(1)).unwrap();
+        (d.read_raw("out").unwrap(), d.store("kept").unwrap(), d.pending_timers_raw("due").unwrap())
+    };
+    let one = run(1, 0);
+    assert!(one.0.len() > 50, "{}", one.0.len());
+    for seed in 0..12 {
+        for lanes in [2, 16] {
+            assert_eq!(run(lanes, seed), one, "{lanes} lanes, seed {seed}");
+        }
+    }
+}
+
 mod schedules {
     use super::*;
     use crate::schedule::{Emit, Missed, Schedule, Tick, When};

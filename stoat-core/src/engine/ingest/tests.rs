@@ -92,7 +92,7 @@ fn with(partitions: u32, change: impl Fn(&mut WatermarkStrategy)) -> Ingest {
 
 /// Finds idle partitions as an engine does that asks a broker where partitions end.
 fn find_idle(ingest: &mut Ingest, now: u64, lowest: u64, ends: &[NextOffset]) -> Vec<u32> {
-    let asked = ingest.silent(now, lowest);
+    let asked = ingest.silent(now, lowest, Timestamp::MIN);
     let answer: Vec<_> = asked.iter().map(|i| (*i, ends[*i as usize])).collect();
     ingest.ends(now, &answer, lowest);
     asked
@@ -232,15 +232,15 @@ fn c08_an_answer_that_records_have_overtaken_makes_nothing_idle() {
     let (mut ingest, mut net) = (ingest(1, 50), FakeNet::default());
     ingest.fetched(0, fetched(0, 0, &[100], true)).unwrap();
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
-    assert_eq!(ingest.silent(50, u64::MAX), [0]);
+    assert_eq!(ingest.silent(50, u64::MAX, Timestamp::MIN), [0]);
     ingest.fetched(0, fetched(0, 1, &[110], true)).unwrap();
     ingest.dispatch(&mut net, 55, Timestamp(0), 100);
     ingest.ends(50, &[(0, 1)], u64::MAX);
     assert!(!ingest.inputs[0].idle);
     // And while nobody could answer, nobody was silent.
     ingest.heard_nothing(200);
-    assert_eq!(ingest.silent(249, u64::MAX), [0; 0]);
-    assert_eq!(ingest.silent(250, u64::MAX), [0]);
+    assert_eq!(ingest.silent(249, u64::MAX, Timestamp::MIN), [0; 0]);
+    assert_eq!(ingest.silent(250, u64::MAX, Timestamp::MIN), [0]);
 }
 
 #[test]
@@ -263,6 +263,17 @@ fn c09_event_time_goes_on_with_the_wall_clock_where_all_partitions_are_silent() 
     assert_eq!(ingest.watermarks(), [Timestamp(750)]);
     find_idle(&mut ingest, 400, u64::MAX, &[3, 1]);
     assert_eq!(ingest.watermarks(), [Timestamp(840)]);
+}
+
+#[test]
+fn c09_nobody_asks_before_the_silence_would_reach_what_waits() {
+    let close = |s: &mut WatermarkStrategy| s.close_on_idle = Some(Duration::from_millis(100));
+    let (mut ingest, mut net) = (with(1, close), FakeNet::default());
+    ingest.fetched(0, fetched(0, 0, &[500], true)).unwrap();
+    ingest.dispatch(&mut net, 0, Timestamp(0), 100);
+    assert_eq!(ingest.silent(499, u64::MAX, Timestamp(1_000)), [0; 0]);
+    assert_eq!(ingest.silent(500, u64::MAX, Timestamp::MAX), [0; 0], "nothing waits");
+    assert_eq!(ingest.silent(500, u64::MAX, Timestamp(1_000)), [0]);
 }
 
 #[test]

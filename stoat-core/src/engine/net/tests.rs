@@ -342,7 +342,7 @@ impl<'a> Ingest<'a> {
                         net.exchange(lane.sub, epoch, Arc::new(writes));
                     }
                 }
-                NetEvent::Marked { lane, number, more_due, nth } => {
+                NetEvent::Marked { lane, number, more_due, nth, .. } => {
                     self.marked.entry(number).or_default().push((lane, more_due, nth));
                 }
                 NetEvent::Fault { origin, error, .. } => self.faults.push((origin, error)),

@@ -220,6 +220,9 @@ fn c09_the_last_window_closes_once_after_silence_where_the_source_says_so() {
     r.pass(4_200);
     assert_eq!(r.outputs(), ["a 0=2"]);
     assert_eq!(r.count(LATE_RECORDS), 0);
+    let commits = r.engine.status().run.commits;
+    r.pass(5_000);
+    assert_eq!(r.engine.status().run.commits, commits, "nothing waits, so nothing is written");
     r.append(0, "a", 700);
     r.until_read();
     assert_eq!(r.count(LATE_RECORDS), 1);
