@@ -161,7 +161,7 @@ mod tests {
             }
             let error = pipe(&mut driver, &other[0]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::TimerLaneAffinity, "{error}");
-            assert!(error.to_string().starts_with(&format!("visits-0@{}: LastPage", same.len())), "{error}");
+            assert!(error.to_string().starts_with(&format!("visits-0@{}: ended: ", same.len())), "{error}");
         }
     }
 

@@ -14,6 +14,8 @@ use stoat_examples::faults::Log;
 
 use crate::support::{Ended, LANE_SPLIT, PATIENCE, broker, client, example, finish, run};
 
+/// The application id that the example has by itself.
+const APPLICATION: &str = "lane-split";
 const LANES: u32 = 8;
 const PARTITIONS: i32 = 6;
 const GUARD: &str = "stoat.processing.timer-lane-affinity-guard";
@@ -60,7 +62,7 @@ fn committed(client: &mut BlockingClient, partition: &TopicPartition) -> i64 {
 
 fn stopped_at(ended: &Ended, place: &(TopicPartition, i64)) {
     let place = format!("{}@{}", place.0, place.1);
-    ended.says(1, &["TimerLaneAffinity", &place, "`away` of `LastPage`", "CANONICAL"]);
+    ended.says(1, &["TimerLaneAffinity", &place, "`away` of `ended`", "CANONICAL"]);
 }
 
 fn lane_split(dir: &Path) -> Command {
@@ -75,24 +77,24 @@ fn i16_a_split_stops_the_example_before_the_epoch_commits() {
     let control: Vec<String> = visitors(true).take(40).collect();
     let split: Vec<String> = visitors(false).take(3).collect();
     let place = {
-        let broker = broker(dir.path(), "lane_split");
-        let mut client = client(&broker, "lane_split");
+        let broker = broker(dir.path(), APPLICATION);
+        let mut client = client(&broker, APPLICATION);
         client.create_topic("visits", PARTITIONS).unwrap();
         visit(&mut client, &control);
         drop(client);
         drop(broker);
         let ended = run(lane_split(dir.path()).arg("--until-done"));
         assert_eq!(ended.code, Some(0), "control keys pass: {ended:#?}");
-        let broker = self::broker(dir.path(), "lane_split");
-        let mut client = self::client(&broker, "lane_split");
+        let broker = self::broker(dir.path(), APPLICATION);
+        let mut client = self::client(&broker, APPLICATION);
         visit(&mut client, &split[..1]).remove(0)
     };
     for _ in 0..2 {
         stopped_at(&run(&mut lane_split(dir.path())), &place);
-        let broker = broker(dir.path(), "lane_split");
-        assert!(committed(&mut client(&broker, "lane_split"), &place.0) <= place.1);
+        let broker = broker(dir.path(), APPLICATION);
+        assert!(committed(&mut client(&broker, APPLICATION), &place.0) <= place.1);
     }
-    visit(&mut client(&broker(dir.path(), "lane_split"), "lane_split"), &split[1..]);
+    visit(&mut client(&broker(dir.path(), APPLICATION), APPLICATION), &split[1..]);
     let warn = format!("{GUARD}=warn");
     let ended = run(lane_split(dir.path()).args(["--until-done", "--set", &warn, "--set", &format!("{SAMPLED}=off")]));
     assert_eq!(ended.code, Some(0), "{ended:#?}");
