@@ -12,6 +12,7 @@ use stoat_core::app::{App, Args, Prepared, exit, log_to_stderr};
 use stoat_core::broker::blocking::BlockingClient;
 use stoat_core::engine::core::{State, Status};
 use stoat_core::error::{Error, ErrorKind, Result};
+use stoat_core::metrics::Counters;
 use stoat_core::record::{Headers, ProduceBatch};
 use stoat_core::time::Timestamp;
 
@@ -71,12 +72,13 @@ impl Story {
     /// Runs the example; what `main` returns.
     pub fn main(self) -> ExitCode {
         log_to_stderr();
+        let counters = Counters::default();
         let matches = StoryArgs::command().about(self.about).get_matches();
         let args = StoryArgs::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
-        exit(self.run(&args))
+        exit(counters.install().and_then(|()| self.run(&args, &counters)))
     }
 
-    fn run(self, args: &StoryArgs) -> Result<()> {
+    fn run(self, args: &StoryArgs, counters: &Counters) -> Result<()> {
         if args.app.describe.is_some() || args.app.list_config {
             return self.app.run_with(&args.app);
         }
@@ -95,6 +97,9 @@ impl Story {
             !(until_done && status.run.settled)
         })?;
         progress.end();
+        for (name, n) in counters.all().into_iter().filter(|(_, n)| *n > 0) {
+            say!("counted: {name} {n}");
+        }
         if until_done {
             (self.result)(&mut clients("stoat-example-reader")?)?;
         }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::affinity::LaneChecks;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What may be lost or doubled.
@@ -47,6 +48,17 @@ pub enum StartOffsets {
     Record,
     /// The consumer group's committed offsets.
     Group,
+}
+
+/// What a check does about what it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It refuses, which ends the application.
+    Error,
+    /// It warns once and counts.
+    Warn,
+    /// It does not look.
+    Off,
 }
 
 trait Value: Sized {
@@ -146,6 +158,7 @@ choice!(Guarantee, "`exactly_once` or `at_least_once`", "exactly_once" => Exactl
 choice!(FsyncPolicy, "`commit`, `interval` or `off`", "commit" => Commit, "interval" => Interval, "off" => Off);
 choice!(Reset, "`earliest` or `latest`", "earliest" => Earliest, "latest" => Latest);
 choice!(StartOffsets, "`record` or `group`", "record" => Record, "group" => Group);
+choice!(Verdict, "`error`, `warn` or `off`", "error" => Error, "warn" => Warn, "off" => Off);
 
 macro_rules! config {
     ($($(#[doc = $doc:literal])+ $key:literal $field:ident: $t:ty = $default:expr;)+) => {
@@ -227,6 +240,10 @@ config! {
     "stoat.watermark.interval" watermark_interval: Duration = Duration::from_millis(200);
     /// How often the wall clock moves where timers or punctuators follow it.
     "stoat.wall-clock.interval" wall_interval: Duration = Duration::from_millis(10);
+    /// What is done about a timer of the current key, or a write of a `KeyValueStore`, that belongs to another lane: `error`, `warn` or `off`.
+    "stoat.processing.timer-lane-affinity-guard" lane_guard: Verdict = Verdict::Error;
+    /// What is done where the key of a record, written by its codec, picks another lane: `error`, `warn` or `off`. Looked at for the first 64 records of each processor and lane, then for 1 in 4,096.
+    "stoat.processing.timer-lane-affinity-sampled-check" lane_sampled_check: Verdict = Verdict::Warn;
     /// Where an application begins that has never committed: `earliest` or `latest`.
     "stoat.start.reset" start_reset: Reset = Reset::Earliest;
     /// Which offsets a start believes when the epoch record and the consumer group differ: `record` or `group`. Absent: neither, it stops.
@@ -292,6 +309,11 @@ impl Config {
             }
             None => Err(unknown(key)),
         }
+    }
+
+    /// The checks of lane affinity, as configured.
+    pub fn lane_checks(&self) -> LaneChecks {
+        LaneChecks { guard: self.lane_guard, sampled: self.lane_sampled_check, ..LaneChecks::default() }
     }
 
     /// Refuses values that parse but with which nothing would go on.

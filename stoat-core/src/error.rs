@@ -16,6 +16,8 @@ pub enum ErrorKind {
     Handler,
     /// A timer or store was used outside a handler or for a key of another lane.
     Lane,
+    /// A key picks two lanes: its timers or its state would be split. Ends the engine; user code cannot hold it back.
+    TimerLaneAffinity,
     /// A topic is missing, has other settings than required, or is not what it was.
     Topic,
     /// The broker cannot be reached or did not answer in time.

@@ -38,8 +38,8 @@
 //! ```
 //!
 //! # Where things are
-//! - What a program is written with: [`prelude`], [`codec`], [`mod@topology`], [`mod@processor`], [`timer`], [`time`].
-//! - How it is run: [`app`], [`config`], [`error`].
+//! - What a program is written with: [`prelude`], [`codec`], [`mod@topology`], [`mod@processor`], [`timer`], [`time`], [`schedule`].
+//! - How it is run: [`app`], [`config`], [`error`], [`metrics`].
 //! - Where its records and its state are: [`broker`] (Apache Kafka, or one directory), [`store`].
 //! - What runs it: [`engine`], [`plan`], [`operator`]. Public for tests and tools; users do not call it.
 //!
@@ -50,6 +50,7 @@
 
 extern crate self as stoat_core;
 
+pub mod affinity;
 pub mod app;
 pub mod broker;
 pub mod codec;
@@ -59,11 +60,13 @@ pub mod error;
 pub mod hash;
 pub mod id;
 pub mod key;
+pub mod metrics;
 pub mod operator;
 pub mod plan;
 pub mod prelude;
 pub mod processor;
 pub mod record;
+pub mod schedule;
 pub mod sink;
 pub mod source;
 pub mod store;

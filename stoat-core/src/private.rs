@@ -139,7 +139,7 @@ pub use crate::record::Record;
 pub use crate::sink::Sink;
 pub use crate::source::Source;
 pub use crate::store::{KeyValueStore, Keyed};
-pub use crate::time::{TimeDomain, Timestamp, WatermarkStrategy};
+pub use crate::time::{TimeDomain, Timestamp, TimestampExtractor, WatermarkStrategy};
 pub use crate::timer::{Foreign, Own, Timer, Timers};
 pub use crate::topology::lane_state::{DecodeOnly, FitsField, KeyChanged, Lane};
 pub use crate::topology::{Bind, StaticGraph, StaticNode, Stream, Table, Topology, TopologyFn, bind_each};
@@ -163,6 +163,13 @@ pub fn give_mut<P, Given, Want: HandlerArg<P, Given>>(given: &mut Given) -> &mut
 /// What it returned.
 pub fn done<P, R: HandlerResult<P>>(result: R) -> Result<()> {
     result.into_result()
+}
+
+/// Takes the time of a source's records from the records.
+pub fn timestamps<S: Source, T: Into<Option<Timestamp>>>(
+    extract: impl Fn(&Record<S::Key, S::Value>) -> T + Send + Sync + 'static,
+) -> TimestampExtractor {
+    TimestampExtractor::of::<S, T>(extract)
 }
 
 /// Names a `let`.

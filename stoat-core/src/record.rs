@@ -236,6 +236,13 @@ impl RecordBatch {
         self.entries[i].timestamp
     }
 
+    /// Gives each record the timestamp that is found for it.
+    pub(crate) fn stamp(&mut self, mut find: impl FnMut(&RawRecord<'_>) -> Timestamp) {
+        for i in 0..self.len() {
+            self.entries[i].timestamp = find(&self.get(i));
+        }
+    }
+
     /// All records in order.
     pub fn iter(&self) -> impl Iterator<Item = RawRecord<'_>> {
         (0..self.len()).map(|i| self.get(i))

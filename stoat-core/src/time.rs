@@ -1,5 +1,9 @@
 //! Event time: timestamps, watermarks and the strategies that derive one from the other.
 
+mod watermark;
+
+pub use watermark::{Generator, NoTimestamp, TimestampExtractor, WatermarkGenerator, WatermarkStrategy};
+
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -67,28 +71,6 @@ pub enum TimeDomain {
     Event,
     /// The wall clock, as ingest stamped it on the last tick.
     Wall,
-}
-
-/// How the watermark of a source's partition follows its records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WatermarkStrategy {
-    /// How far behind the largest timestamp seen the watermark stays.
-    pub out_of_orderness: Duration,
-    /// After how long without a record a partition that is caught up no longer holds the watermark back; zero: never.
-    pub idleness: Duration,
-    /// How far ahead of the wall clock a record may move the watermark.
-    pub future_bound: Duration,
-}
-
-impl Default for WatermarkStrategy {
-    /// 10 s out of order, idle after 300 s, at most 1 h ahead of the wall clock.
-    fn default() -> Self {
-        Self {
-            out_of_orderness: Duration::from_secs(10),
-            idleness: Duration::from_mins(5),
-            future_bound: Duration::from_hours(1),
-        }
-    }
 }
 
 /// What a lane knows about time while it handles one ingest number: stamped by ingest, never read from a clock.

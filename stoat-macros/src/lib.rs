@@ -29,11 +29,17 @@ use endpoint::Kind;
 /// | `decode_only` | `key_codec` can read keys and not write them: state and timers are then refused | |
 /// | `name = ".."` | the name of the source in messages and in the graph | the struct's name |
 /// | `out_of_orderness = "10s"` | how far behind the largest timestamp the watermark stays | 10 s |
+/// | `monotonic` | timestamps only rise: `out_of_orderness = "0s"` | |
+/// | `watermark = G` | `G` derives the watermark: a `WatermarkGenerator` with `Default` | `out_of_orderness` |
+/// | `timestamp = f` | `f` takes the time from the record: from `&Record<K, V>` to `Timestamp` or `Option<Timestamp>` | Kafka's |
+/// | `no_timestamp = skip` | a record without a time is dropped and counted; `fail`: it ends the application | `fail` |
 /// | `idleness = "5m"` | when a partition without records stops holding the watermark back; `"0s"`: never | 300 s |
+/// | `close_on_idle = "1m"` | after so long a silence of all partitions event time goes on with the wall clock | never |
 /// | `future_bound = "1h"` | how far ahead of the wall clock a record may move the watermark | 1 h |
 /// | `crate = path` | the runtime, where it has another name | `::stoat_core` |
 ///
-/// Durations are a whole number and a unit: `ms`, `s`, `m`, `h`, `d`.
+/// Durations are a whole number and a unit: `ms`, `s`, `m`, `h`, `d`. At most one of `out_of_orderness`, `monotonic` and
+/// `watermark` is given.
 #[proc_macro_attribute]
 pub fn source(args: TokenStream, item: TokenStream) -> TokenStream {
     endpoint::expand(Kind::Source, args.into(), item.into()).into()

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod faults;
+mod lane_split;
 #[cfg(feature = "kafka")]
 mod own_kafka;
 mod support;

@@ -14,6 +14,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The example `sessions`.
 pub(crate) const SESSIONS: &str = env!("CARGO_BIN_EXE_sessions");
+/// The example `lane_split`.
+pub(crate) const LANE_SPLIT: &str = env!("CARGO_BIN_EXE_lane_split");
 /// The example `word_count`.
 pub(crate) const WORD_COUNT: &str = env!("CARGO_BIN_EXE_word_count");
 

@@ -98,6 +98,8 @@ struct State {
     strays: Vec<(String, u32)>,
     applied: Vec<Applied>,
     members: Vec<String>,
+    /// Partitions of which nothing more comes until they are let go.
+    held: std::collections::BTreeSet<TopicPartition>,
 }
 
 /// The brokers and their logs; clones are handles.
@@ -128,6 +130,16 @@ impl SimCluster {
     /// Deletes a topic.
     pub fn delete(&self, name: &str) {
         self.lock().topics.remove(name);
+    }
+
+    /// Holds back what is fetched of a partition, or lets it go: its leader is slow.
+    pub fn hold(&self, tp: &TopicPartition, hold: bool) {
+        let mut state = self.lock();
+        if hold {
+            state.held.insert(tp.clone());
+        } else {
+            state.held.remove(tp);
+        }
     }
 
     /// Appends a record outside a transaction.
@@ -507,7 +519,7 @@ impl Broker for SimClient {
         out.extend(self.events.drain(..));
         let mut gone = Vec::new();
         for (tp, (position, asked, told)) in &mut self.open {
-            if !*asked {
+            if !*asked || state.held.contains(tp) {
                 continue;
             }
             let Some(topic) = state.topics.get(&*tp.topic) else {

@@ -7,6 +7,7 @@ pub struct Be;
 impl Codec for Be {
     const NAME: &'static str = "Be";
     const CANONICAL: bool = true;
+    const PROVEN: bool = true;
 }
 
 macro_rules! be {

@@ -7,6 +7,7 @@ pub struct Bytes;
 impl Codec for Bytes {
     const NAME: &'static str = "Bytes";
     const CANONICAL: bool = true;
+    const PROVEN: bool = true;
 }
 
 impl Encode<Vec<u8>> for Bytes {

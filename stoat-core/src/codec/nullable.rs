@@ -9,6 +9,7 @@ pub struct Nullable<C>(PhantomData<C>);
 impl<C: Codec> Codec for Nullable<C> {
     const NAME: &'static str = C::NAME;
     const CANONICAL: bool = C::CANONICAL;
+    const PROVEN: bool = C::PROVEN;
 }
 
 impl<T, C: Encode<T>> Encode<Option<T>> for Nullable<C> {

@@ -7,6 +7,7 @@ pub struct Utf8;
 impl Codec for Utf8 {
     const NAME: &'static str = "Utf8";
     const CANONICAL: bool = true;
+    const PROVEN: bool = true;
 }
 
 impl Encode<String> for Utf8 {

@@ -10,6 +10,7 @@ use super::io::Io;
 use super::message::LaneNet;
 use super::net::{NetBuild, NetSettings, places};
 use super::run::{End, Run, RunCx, RunStats};
+use super::schedules::Schedules;
 use super::start::{Known, Outcome, RestoreReport, Start, StartCx};
 use super::writer::StoreWriter;
 use crate::broker::Broker;
@@ -104,11 +105,14 @@ pub struct Engine {
     stop: bool,
     faults: VecDeque<u64>,
     status: Status,
+    /// When the first generation began to run.
+    started: Option<Timestamp>,
 }
 
 impl Engine {
     /// Puts an engine together; nothing happens before [`Engine::advance`].
     pub fn new(parts: EngineParts, now: u64) -> Self {
+        crate::metrics::register();
         let start = Start::first(&parts.incarnation, parts.seed, now);
         Self {
             graph: parts.graph,
@@ -130,6 +134,7 @@ impl Engine {
                 run: RunStats::default(),
                 restarts: 0,
             },
+            started: None,
         }
     }
 
@@ -270,7 +275,7 @@ impl Engine {
             punctuated: &punctuated,
             wall: known.record.wall,
             cache_budget: shares.cache,
-            settings: NetSettings { timers_per_mark, ..NetSettings::default() },
+            settings: NetSettings { timers_per_mark, checks: self.config.lane_checks(), ..NetSettings::default() },
         };
         let net = (self.net)(&build)?;
         let places = places(&self.graph);
@@ -284,7 +289,7 @@ impl Engine {
                     entry: places[i.node.0 as usize],
                     group: i.group,
                     lane_key: source.lane_key,
-                    watermark: source.watermark,
+                    watermark: source.watermark.clone(),
                     name: i.partition.to_string(),
                 }
             })
@@ -297,7 +302,9 @@ impl Engine {
             now,
             wall,
         };
-        let mut run = Run::new(known, specs, net, self.generation, self.status.run, &mut cx);
+        let started = *self.started.get_or_insert(wall);
+        let schedules = Schedules::new(&self.graph, &places, &known.record.schedules, started);
+        let mut run = Run::new(known, specs, schedules, net, self.generation, self.status.run, &mut cx);
         if self.stop {
             run.stop();
         }

@@ -40,6 +40,9 @@ pub struct EpochRecord {
     pub punctuated: BTreeMap<String, Watermark>,
     /// The last wall-clock tick.
     pub wall: Timestamp,
+    /// The last tick of each schedule, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub schedules: BTreeMap<String, Timestamp>,
     /// The next offset of each changelog partition as of the epoch before, by topic.
     pub changelogs: BTreeMap<String, BTreeMap<i32, NextOffset>>,
 }

@@ -15,10 +15,11 @@ use crate::broker::Fetched;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{LaneId, LaneIdx, NextOffset, Offset, SubTopologyId};
+use crate::metrics::{self, Counter};
 use crate::operator::Child;
 use crate::plan::Plan;
 use crate::record::{Origin, RecordBatch};
-use crate::time::{Timestamp, Watermark, WatermarkStrategy};
+use crate::time::{NoTimestamp, Timestamp, Watermark, WatermarkGenerator, WatermarkStrategy};
 use crate::topology::graph::LaneKey;
 
 use super::epoch_record::InputCut;
@@ -65,16 +66,43 @@ struct Input {
     /// The offset behind the last dispatched record.
     next: NextOffset,
     watermark: Watermark,
+    /// Where the source derives it in a way of its own.
+    generator: Option<Box<dyn WatermarkGenerator>>,
     idle: bool,
     /// When the last record was dispatched, or the engine began.
     last_record: u64,
     /// Its number.
     last_number: u64,
+    /// When the broker was last asked whether there is more to come, and said: nothing.
+    confirmed: u64,
+    /// When it was last asked.
+    asked: u64,
     /// The lane hash of its records without a key.
     keyless: u64,
 }
 
 impl Input {
+    /// Whether all that is known of it is worked off (`lowest`: the smallest number still worked on).
+    fn is_at_rest(&self, lowest: u64) -> bool {
+        self.caught_up && self.buffer.is_empty() && self.last_number < lowest
+    }
+
+    /// The largest time that counts, as far as the watermark tells.
+    fn reached(&self) -> Timestamp {
+        let behind = if self.generator.is_none() { self.spec.watermark.out_of_orderness } else { Duration::ZERO };
+        if self.watermark == Timestamp::MIN { Timestamp::MIN } else { self.watermark + behind }
+    }
+
+    /// Its head was taken.
+    fn taken(&mut self) {
+        let chunk = self.buffer.front_mut().expect("the caller has seen a head");
+        chunk.at += 1;
+        if chunk.at == chunk.batch.len() {
+            self.buffered -= chunk.batch.weight();
+            self.buffer.pop_front();
+        }
+    }
+
     fn head(&self, horizon: Timestamp) -> Option<Timestamp> {
         let c = self.buffer.front()?;
         let t = c.batch.timestamp(c.at);
@@ -109,8 +137,17 @@ pub struct Ingest {
     /// Dispatched since the last barrier.
     records: u64,
     moved: bool,
+    /// By sub-topology: how far event time has gone on without records.
+    closed: Vec<Watermark>,
+    /// By sub-topology: how far schedules have brought one that no topic feeds.
+    scheduled: Vec<Option<Watermark>>,
+    /// The schedules' names, for messages.
+    schedules: Vec<String>,
     journal: Vec<Stretch>,
     scratch: Vec<u8>,
+    late: Counter,
+    future: Counter,
+    no_timestamp: Counter,
 }
 
 /// The committed cut that ingest begins at.
@@ -151,12 +188,17 @@ impl Ingest {
             groups[s.group as usize].push(i as u32);
         }
         groups.retain(|g| !g.is_empty());
+        let mut fed = vec![false; plan.subs.len()];
+        for s in &specs {
+            fed[s.sub.0 as usize] = true;
+        }
         let fetch_bytes = (limits.fetch_budget / specs.len().max(1)).clamp(16 << 10, 1 << 20);
         let inputs = specs
             .into_iter()
             .zip(&cut.inputs)
             .enumerate()
             .map(|(i, (spec, cut))| Input {
+                generator: spec.watermark.generator.as_ref().map(crate::time::Generator::make),
                 spec,
                 buffer: VecDeque::new(),
                 buffered: 0,
@@ -169,6 +211,8 @@ impl Ingest {
                 idle: false,
                 last_record: now,
                 last_number: 0,
+                confirmed: now,
+                asked: now,
                 keyless: lane_hash(&(i as u32).to_be_bytes()),
             })
             .collect();
@@ -183,11 +227,22 @@ impl Ingest {
             max_wait: limits.max_wait.as_millis() as u64,
             fetch_bytes,
             wall: cut.wall,
+            scheduled: plan
+                .subs
+                .iter()
+                .enumerate()
+                .map(|(sub, s)| (s.has_sources && !fed[sub]).then_some(Timestamp::MIN))
+                .collect(),
+            schedules: Vec::new(),
+            closed: cut.marked.clone(),
             marked: cut.marked.clone(),
             records: 0,
             moved: false,
             journal: Vec::new(),
             scratch: Vec::new(),
+            late: metrics::counter(metrics::LATE_RECORDS),
+            future: metrics::counter(metrics::FUTURE_RECORDS),
+            no_timestamp: metrics::dropped(metrics::NO_TIMESTAMP),
         }
     }
 
@@ -204,17 +259,23 @@ impl Ingest {
     /// Takes what the broker fetched.
     ///
     /// # Errors
-    /// A record without a timestamp: its place, and what to do.
-    pub fn fetched(&mut self, partition: u32, fetched: Fetched) -> Result<()> {
+    /// A record without a timestamp, unless its source skips it: its place, and what to do.
+    pub fn fetched(&mut self, partition: u32, mut fetched: Fetched) -> Result<()> {
         let input = &mut self.inputs[partition as usize];
         input.fetching = false;
         input.position = fetched.position;
         input.caught_up = fetched.caught_up;
-        if let Some(bad) = fetched.batch.iter().find(|r| r.timestamp.0 < 0) {
+        let strategy = &input.spec.watermark;
+        if let Some(timestamps) = &strategy.timestamps {
+            fetched.batch.stamp(|r| timestamps.extract(r));
+        }
+        if strategy.no_timestamp == NoTimestamp::Fail
+            && let Some(bad) = fetched.batch.iter().find(|r| r.timestamp.0 < 0)
+        {
             return Err(Error::new(
                 ErrorKind::Codec,
                 format!(
-                    "the record at {}@{} has no timestamp ({}): set message.timestamp.type=LogAppendTime on the topic, or have its producer set one",
+                    "the record at {}@{} has no timestamp ({}): set message.timestamp.type=LogAppendTime on the topic, have its producer set one, or skip such records with `#[source(.., no_timestamp = skip)]`",
                     input.spec.name, bad.offset, bad.timestamp
                 ),
             ));
@@ -300,6 +361,13 @@ impl Ingest {
         let input = &mut self.inputs[i as usize];
         let chunk = input.buffer.front_mut().expect("the caller has seen a head");
         let raw = chunk.batch.get(chunk.at);
+        if raw.timestamp.0 < 0 {
+            // A source that does not skip them was told so when they were fetched.
+            self.no_timestamp.increment(1);
+            input.next = raw.offset + 1;
+            input.taken();
+            return true;
+        }
         self.scratch.clear();
         let mut reencoded = false;
         let hash = match (raw.key, input.spec.lane_key) {
@@ -346,15 +414,73 @@ impl Ingest {
         input.last_record = now;
         input.last_number = number;
         let strategy = &input.spec.watermark;
-        if raw.timestamp <= wall + strategy.future_bound {
-            input.watermark = input.watermark.max(raw.timestamp - strategy.out_of_orderness);
+        let horizon = wall + strategy.future_bound;
+        if raw.timestamp <= horizon {
+            let reached = match &mut input.generator {
+                None => raw.timestamp - strategy.out_of_orderness,
+                Some(g) => g.on_record(raw.timestamp, &raw).min(horizon),
+            };
+            input.watermark = input.watermark.max(reached);
+        } else {
+            self.future.increment(1);
         }
-        chunk.at += 1;
-        if chunk.at == chunk.batch.len() {
-            input.buffered -= chunk.batch.weight();
-            input.buffer.pop_front();
+        if raw.timestamp < self.marked[sub] {
+            self.late.increment(1);
         }
+        input.taken();
         true
+    }
+
+    /// Hands over what a tick of a schedule emitted, all of it, whether or not there is room: a barrier comes before it or
+    /// behind it.
+    pub fn emit(&mut self, net: &mut dyn LaneNet, schedule: u32, sub: SubTopologyId, entry: Child, batch: RecordBatch) {
+        let (batch, partition) = (Arc::new(batch), self.inputs.len() as u32 + schedule);
+        let keyless = lane_hash(&partition.to_be_bytes());
+        for i in 0..batch.len() {
+            let raw = batch.get(i);
+            let hash = raw.key.map_or(keyless, lane_hash);
+            let lane = lane_of(hash, self.lanes[sub.0 as usize]);
+            let pending = &mut self.pending[sub.0 as usize][lane as usize];
+            let at = pending.sources.iter().rposition(|s| Arc::ptr_eq(&s.batch, &batch));
+            let source = at.unwrap_or_else(|| {
+                pending.sources.push(LaneSource { batch: batch.clone(), partition, entry });
+                pending.sources.len() - 1
+            });
+            let number = self.next_number;
+            pending.items.push(LaneItem { number, source: source as u32, index: i as u32, hash, key: None });
+            self.journal.push(Stretch { number, partition, offset: raw.offset });
+            self.next_number += 1;
+        }
+        self.records += batch.len() as u64;
+        self.hand_over(net);
+    }
+
+    /// A schedule has passed a tick: that is to be committed, also where it emitted nothing.
+    pub fn schedule_passed(&mut self) {
+        self.moved = true;
+    }
+
+    /// How far schedules have brought a sub-topology; without effect where topics feed it.
+    pub fn scheduled_reached(&mut self, sub: SubTopologyId, to: Watermark) {
+        if let Some(reached) = &mut self.scheduled[sub.0 as usize] {
+            *reached = to.max(*reached);
+        }
+    }
+
+    /// The watermark of all topics, as of the last mark; [`Timestamp::MIN`]: none yet.
+    pub fn event_time(&self) -> Watermark {
+        let fed = self.scheduled.iter().zip(&self.marked).enumerate();
+        let of_topics = fed.filter(|(sub, (s, _))| s.is_none() && self.is_fed(*sub));
+        of_topics.map(|(_, (_, marked))| *marked).min().unwrap_or(Timestamp::MIN)
+    }
+
+    fn is_fed(&self, sub: usize) -> bool {
+        self.inputs.iter().any(|i| i.spec.sub.0 as usize == sub)
+    }
+
+    /// Names the schedules, for messages about what they emit.
+    pub fn name_schedules(&mut self, names: Vec<String>) {
+        self.schedules = names;
     }
 
     /// Hands over what waits in batches that are not full; `force`: whether or not there is room.
@@ -406,11 +532,29 @@ impl Ingest {
     /// The watermark of each sub-topology's own sources now; never behind the last mark.
     pub fn watermarks(&self) -> Vec<Watermark> {
         let mut low: Vec<Option<Watermark>> = vec![None; self.lanes.len()];
-        for input in self.inputs.iter().filter(|i| !i.idle) {
-            let w = &mut low[input.spec.sub.0 as usize];
-            *w = Some(w.map_or(input.watermark, |w| w.min(input.watermark)));
+        let mut high: Vec<Option<Watermark>> = vec![None; self.lanes.len()];
+        for input in &self.inputs {
+            let sub = input.spec.sub.0 as usize;
+            if input.idle {
+                high[sub] = high[sub].max(Some(input.watermark));
+            } else {
+                low[sub] = Some(low[sub].map_or(input.watermark, |w| w.min(input.watermark)));
+            }
         }
-        low.iter().zip(&self.marked).map(|(w, m)| w.map_or(*m, |w| w.max(*m))).collect()
+        // Where all are idle, none holds back the one that is farthest.
+        let reached = low.into_iter().zip(high).zip(&self.scheduled).map(|((low, high), s)| low.or(high).or(*s));
+        let floor = self.marked.iter().zip(&self.closed).map(|(m, c)| *m.max(c));
+        reached.zip(floor).map(|(w, floor)| w.map_or(floor, |w| w.max(floor))).collect()
+    }
+
+    /// How far schedules have brought each sub-topology; `None`: a topic feeds it, or nothing does.
+    pub fn scheduled(&self) -> impl Iterator<Item = Option<Watermark>> + '_ {
+        self.scheduled.iter().copied()
+    }
+
+    /// How far event time has gone on without records, by sub-topology.
+    pub fn closed(&self) -> impl Iterator<Item = Watermark> + '_ {
+        self.closed.iter().copied()
     }
 
     /// What the last mark said.
@@ -429,13 +573,71 @@ impl Ingest {
         Mark { watermarks: self.marked.clone(), limits }
     }
 
-    /// Finds partitions idle that are caught up, have nothing inside the engine (`lowest`: the smallest number still
-    /// worked on) and have been silent for long. Slow is not idle.
-    pub fn find_idle(&mut self, now: u64, lowest: u64) {
-        for input in &mut self.inputs {
+    /// Partitions that seem to be idle: caught up as far as is known, nothing of them inside the engine (`lowest`: the
+    /// smallest number still worked on), and silent for long. Slow is not idle, so the broker is asked whether there is
+    /// more to come; its answer goes to [`Ingest::ends`].
+    ///
+    /// Where event time may go on without records, nobody asks before that would bring it to `wanted`.
+    pub fn silent(&mut self, now: u64, lowest: u64, wanted: Timestamp) -> Vec<u32> {
+        let mut ask = Vec::new();
+        let mut reach: Vec<(Timestamp, u64)> = vec![(Timestamp::MIN, 0); self.lanes.len()];
+        for input in &self.inputs {
+            let (reached, last) = &mut reach[input.spec.sub.0 as usize];
+            (*reached, *last) = ((*reached).max(input.reached()), (*last).max(input.last_record));
+        }
+        for (i, input) in self.inputs.iter_mut().enumerate() {
+            let strategy = &input.spec.watermark;
+            let over = |limit: Duration| {
+                let limit = limit.as_millis() as u64;
+                now.saturating_sub(input.last_record) >= limit && now.saturating_sub(input.asked) >= limit
+            };
+            let idle = !input.idle && !strategy.idleness.is_zero() && over(strategy.idleness);
+            let (reached, last) = reach[input.spec.sub.0 as usize];
+            let enough = reached + Duration::from_millis(now.saturating_sub(last)) >= wanted;
+            let close = enough && strategy.close_on_idle.is_some_and(over);
+            if (idle || close) && input.is_at_rest(lowest) {
+                input.asked = now;
+                ask.push(i as u32);
+            }
+        }
+        ask
+    }
+
+    /// Takes the ends of partitions as they were at `asked`: those that are read to their end are idle, and where all of a
+    /// sub-topology are, event time goes on if their sources say so.
+    pub fn ends(&mut self, asked: u64, ends: &[(u32, NextOffset)], lowest: u64) {
+        for &(i, end) in ends {
+            let input = &mut self.inputs[i as usize];
+            if input.position < end || input.last_record > asked || !input.is_at_rest(lowest) {
+                continue;
+            }
+            input.confirmed = asked;
             let limit = input.spec.watermark.idleness.as_millis() as u64;
-            let silent = limit > 0 && now.saturating_sub(input.last_record) >= limit;
-            input.idle |= silent && input.caught_up && input.buffer.is_empty() && input.last_number < lowest;
+            input.idle |= limit > 0 && asked.saturating_sub(input.last_record) >= limit;
+        }
+        for sub in 0..self.closed.len() {
+            let inputs = || self.inputs.iter().filter(|i| i.spec.sub.0 as usize == sub);
+            // How long all of them have been silent for sure; one that does not close holds the others back until it is idle.
+            let silence = |i: &Input| match i.spec.watermark.close_on_idle {
+                Some(least) => {
+                    let silence = Duration::from_millis(i.confirmed.saturating_sub(i.last_record));
+                    (silence >= least && i.is_at_rest(lowest)).then_some(silence)
+                }
+                None => i.idle.then_some(Duration::MAX),
+            };
+            let silence = inputs().map(silence).reduce(|a, b| Some(a?.min(b?))).flatten();
+            let reached = inputs().map(Input::reached).max().unwrap_or(Timestamp::MIN);
+            if let Some(silence) = silence.filter(|s| *s < Duration::MAX && reached > Timestamp::MIN) {
+                self.closed[sub] = self.closed[sub].max(reached + silence);
+            }
+        }
+    }
+
+    /// The broker could not be reached, so nobody knows how long its partitions have been silent: it begins anew.
+    pub fn heard_nothing(&mut self, now: u64) {
+        for input in &mut self.inputs {
+            input.last_record = now;
+            (input.asked, input.confirmed) = (now, now);
         }
     }
 
@@ -502,6 +704,7 @@ impl Ingest {
 
     /// The name of an input partition.
     pub fn partition_name(&self, partition: u32) -> &str {
-        &self.inputs[partition as usize].spec.name
+        let at = partition as usize;
+        self.inputs.get(at).map_or_else(|| self.schedules[at - self.inputs.len()].as_str(), |i| &i.spec.name)
     }
 }

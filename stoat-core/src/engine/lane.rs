@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::inbox::{Inbox, Passed};
 use super::message::{Control, Frozen, Mark, NetEvent, Position};
 use super::tag::{Path, Tags};
+use crate::affinity::LanePlace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
@@ -61,6 +62,19 @@ pub(crate) struct LaneParts {
     pub(crate) timers_per_mark: usize,
     /// Bytes of clean entries that the lane keeps.
     pub(crate) cache_budget: usize,
+    /// `None`: the only lane.
+    pub(crate) place: Option<Arc<LanePlace>>,
+}
+
+/// The pending timers of a clock, over all fields of a lane.
+#[derive(Default)]
+struct Due {
+    /// Whether any is left at or before the time that was asked for.
+    more_due: bool,
+    /// The smallest position of a field's n-th.
+    nth: Option<Position>,
+    /// The first.
+    first: Option<Timestamp>,
 }
 
 struct Stateful {
@@ -90,6 +104,7 @@ pub(crate) struct Lane {
     cache_budget: usize,
     /// Clean bytes at which the next trim is due.
     trim_at: usize,
+    place: Option<Arc<LanePlace>>,
 }
 
 impl Lane {
@@ -125,6 +140,7 @@ impl Lane {
             timers_per_mark: parts.timers_per_mark.max(1),
             cache_budget: parts.cache_budget,
             trim_at: parts.cache_budget,
+            place: parts.place,
         }
     }
 
@@ -260,7 +276,10 @@ impl Lane {
                     .copied()
                     .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
                     .unwrap_or("a panic without a text");
-                let error = Error::new(ErrorKind::Handler, format!("the code panicked: {text}"));
+                // A panic does not hold back what a check has refused: user code may well unwrap it.
+                let refused = self.place.as_ref().and_then(|p| p.refused());
+                let error =
+                    refused.unwrap_or_else(|| Error::new(ErrorKind::Handler, format!("the code panicked: {text}")));
                 Err(Failure { origin, error: error.at(format!("node `{node}`")) })
             }
         }
@@ -292,28 +311,31 @@ impl Lane {
             self.punctuate(number, TimeDomain::Event, before, watermark)?;
             self.punctuated = watermark;
         }
-        let (more_due, nth) = self.pending(number, TimeDomain::Event, watermark)?;
-        fx.events.push(NetEvent::Marked { lane: self.id, number, more_due, nth });
+        let Due { more_due, nth, first } = self.pending(number, TimeDomain::Event, watermark)?;
+        fx.events.push(NetEvent::Marked { lane: self.id, number, more_due, nth, first });
         Ok(if more_due { Timestamp::MIN } else { watermark })
     }
 
-    /// Whether timers of a clock are left at or before `upto`, and the smallest position of a field's n-th pending one.
+    /// What is pending of a clock, and whether at or before `upto`.
     fn pending(
         &mut self,
         number: u64,
         domain: TimeDomain,
         upto: Timestamp,
-    ) -> Result<(bool, Option<Position>), Failure> {
+    ) -> Result<Due, Failure> {
         let n = self.timers_per_mark - 1;
         self.guarded(number, |cx, stateful| {
-            let (mut more_due, mut nth, mut read) = (false, None::<Position>, Ok(()));
+            let (mut due, mut read) = (Due::default(), Ok(()));
             each_timers(cx.nodes, stateful, domain, |_, _, t| {
                 let mut look = || {
-                    more_due |= t.first(upto)?.is_some();
+                    if let Some((time, _)) = t.first(Timestamp::MAX)? {
+                        due.more_due |= time <= upto;
+                        due.first = Some(due.first.map_or(time, |f| f.min(time)));
+                    }
                     if let Some((time, key)) = t.nth(n)? {
                         let p = Position { time, key };
-                        if nth.as_ref().is_none_or(|least| p < *least) {
-                            nth = Some(p);
+                        if due.nth.as_ref().is_none_or(|least| p < *least) {
+                            due.nth = Some(p);
                         }
                     }
                     Ok(())
@@ -322,7 +344,7 @@ impl Lane {
                     read = look();
                 }
             });
-            read.map(|()| (more_due, nth))
+            read.map(|()| due)
         })
     }
 
@@ -331,7 +353,7 @@ impl Lane {
         self.now.wall = wall;
         self.guarded(number, |cx, stateful| fire(cx, stateful, stage, TimeDomain::Wall, wall, None))?;
         self.punctuate(number, TimeDomain::Wall, before, wall)?;
-        let (_, nth) = self.pending(number, TimeDomain::Wall, wall)?;
+        let nth = self.pending(number, TimeDomain::Wall, wall)?.nth;
         fx.events.push(NetEvent::Ticked { lane: self.id, number, nth: nth.map(|p| p.time) });
         Ok(())
     }

@@ -120,6 +120,8 @@ pub enum NetEvent {
         more_due: bool,
         /// The position of its n-th pending event timer, where that lies at or before a watermark soon to come.
         nth: Option<Position>,
+        /// The time of its first pending event timer.
+        first: Option<Timestamp>,
     },
     /// A lane has gone through a tick.
     Ticked {

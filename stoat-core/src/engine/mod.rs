@@ -11,6 +11,7 @@ mod lane;
 pub mod message;
 pub mod net;
 pub mod run;
+pub mod schedules;
 pub mod start;
 pub mod tag;
 #[cfg(test)]

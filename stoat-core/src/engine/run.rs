@@ -10,6 +10,7 @@ use super::epoch_record::{EpochRecord, InputCut};
 use super::ingest::{Cut, Ingest, InputSpec, Limits};
 use super::io::{Io, Reaction};
 use super::message::{Control, Frozen, LaneNet, NetEvent, Position};
+use super::schedules::Schedules;
 use super::start::{Known, taken_over};
 use super::writer::WriteJob;
 use crate::broker::{BrokerError, BrokerErrorKind, Command, Committed, OpId, Reply, Transaction};
@@ -71,6 +72,7 @@ struct Pending {
     number: u64,
     cuts: Vec<InputCut>,
     wall: Timestamp,
+    schedules: BTreeMap<String, Timestamp>,
     frozen: Vec<Frozen>,
     rows: Vec<(StoreId, Vec<Row>)>,
     record: EpochRecord,
@@ -96,6 +98,13 @@ struct Marking {
 struct Ticking {
     number: u64,
     heard: usize,
+}
+
+/// The broker was asked for the ends of partitions that seem to be idle.
+struct Silent {
+    op: OpId,
+    at: u64,
+    inputs: Vec<u32>,
 }
 
 /// What people see of a running engine.
@@ -132,7 +141,13 @@ pub struct Run {
     due: bool,
     /// The lanes have not told their pending timers yet: the first mark fires nothing, so that the next has its limits.
     asking: bool,
+    silent: Option<Silent>,
+    schedules: Schedules,
     nth: BTreeMap<LaneId, Position>,
+    /// The first pending event timer of each lane, as of the last mark.
+    first: BTreeMap<LaneId, Timestamp>,
+    /// Whether something went to lanes behind the last mark, so that they may have other timers by now.
+    unmarked: bool,
     exchange: BTreeMap<(SubTopologyId, Epoch), (usize, Vec<ForeignTimer>)>,
     committed_offsets: BTreeMap<TopicPartition, NextOffset>,
     partition_of: BTreeMap<TopicPartition, u32>,
@@ -174,6 +189,7 @@ impl Run {
     pub fn new(
         known: Known,
         specs: Vec<InputSpec>,
+        schedules: Schedules,
         net: Box<dyn LaneNet>,
         generation: Generation,
         stats: RunStats,
@@ -193,7 +209,8 @@ impl Run {
         let due = marked.iter().any(|w| *w > Timestamp::MIN);
         let limits = Limits { max_wait: cx.config.max_wait, fetch_budget: cx.config.shares().fetched };
         let cut = Cut { inputs: cuts, marked, wall: record.wall };
-        let ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
+        let mut ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
+        ingest.name_schedules(schedules.names());
         let committed_offsets =
             plan.inputs.iter().zip(&cut.inputs).map(|(i, c)| (i.partition.clone(), c.next)).collect();
         Self {
@@ -216,7 +233,11 @@ impl Run {
             marking: None,
             due,
             asking: due,
+            silent: None,
+            schedules,
             nth: BTreeMap::new(),
+            first: BTreeMap::new(),
+            unmarked: true,
             exchange: BTreeMap::new(),
             committed_offsets,
             ticking: None,
@@ -277,7 +298,7 @@ impl Run {
             self.apply(cx);
         }
         self.watch(cx)?;
-        let busy = self.sequence(cx);
+        let busy = self.sequence(cx)?;
         if self.stopping && self.pending.is_none() && self.flushed {
             return Err(End::Stopped);
         }
@@ -308,6 +329,13 @@ impl Run {
                         Ok(())
                     }
                     (true, Err(e)) => self.commit_failed(cx, &e),
+                    (false, result) if self.silent.as_ref().is_some_and(|s| s.op == op) => {
+                        if let (Some(s), Ok(Reply::Bounds(bounds))) = (self.silent.take(), result) {
+                            let ends: Vec<_> = s.inputs.into_iter().zip(bounds.iter().map(|b| b.end)).collect();
+                            self.ingest.ends(s.at, &ends, self.net.lowest());
+                        }
+                        Ok(())
+                    }
                     // Answers to opening and closing; what cannot be read says so in an event of its own.
                     _ => Ok(()),
                 }
@@ -343,7 +371,11 @@ impl Run {
                 result.map_err(End::Fatal)?;
                 self.applied(cx)
             }
-            Reaction::Failed(..) | Reaction::Lost | Reaction::Back => Ok(()),
+            Reaction::Lost | Reaction::Back => {
+                self.ingest.heard_nothing(cx.now);
+                Ok(())
+            }
+            Reaction::Failed(..) => Ok(()),
         }
     }
 
@@ -385,7 +417,11 @@ impl Run {
                 }
                 Ok(())
             }
-            NetEvent::Marked { lane, number, more_due, nth } => {
+            NetEvent::Marked { lane, number, more_due, nth, first } => {
+                match first {
+                    Some(t) => self.first.insert(lane, t),
+                    None => self.first.remove(&lane),
+                };
                 match nth {
                     Some(p) => self.nth.insert(lane, p),
                     None => self.nth.remove(&lane),
@@ -416,20 +452,25 @@ impl Run {
             NetEvent::Fault { lane, origin, error } => {
                 let place = origin.map(|o| format!("{}@{}", self.ingest.partition_name(o.partition), o.offset));
                 let error = error.at(place.unwrap_or_else(|| format!("lane {lane}")));
-                match error.kind() {
-                    // May be over next time; what comes again and again spends the budget.
-                    ErrorKind::Handler => Err(End::Recover { reason: error.to_string(), fenced: false, counts: true }),
-                    ErrorKind::Codec => Err(End::Fatal(Error::new(
-                        ErrorKind::Codec,
-                        format!(
-                            "{error}; the application stops before this record and commits nothing of it. Declare a codec \
-                             and a type that take it, then start again; or set the consumer group's offset of this partition \
-                             behind it and start once with `stoat.start.offsets=group`"
-                        ),
-                    ))),
-                    _ => Err(End::Fatal(error)),
-                }
+                Err(Self::fault(error))
             }
+        }
+    }
+
+    /// What an error of a lane or of a schedule leads to.
+    fn fault(error: Error) -> End {
+        match error.kind() {
+            // May be over next time; what comes again and again spends the budget.
+            ErrorKind::Handler => End::Recover { reason: error.to_string(), fenced: false, counts: true },
+            ErrorKind::Codec => End::Fatal(Error::new(
+                ErrorKind::Codec,
+                format!(
+                    "{error}; the application stops before this record and commits nothing of it. Declare a codec \
+                     and a type that take it, then start again; or set the consumer group's offset of this partition \
+                     behind it and start once with `stoat.start.offsets=group`"
+                ),
+            )),
+            _ => End::Fatal(error),
         }
     }
 
@@ -471,7 +512,7 @@ impl Run {
     // --- sequencing --------------------------------------------------------------------------------------------------
 
     /// Sends what is to be sent; whether there is more to do at once.
-    fn sequence(&mut self, cx: &mut RunCx<'_>) -> bool {
+    fn sequence(&mut self, cx: &mut RunCx<'_>) -> Result<bool, End> {
         let mut busy = false;
         self.demand.clear();
         self.ingest.demand(&mut self.demand);
@@ -486,12 +527,14 @@ impl Run {
         if !self.draining() && !self.full {
             // What is due fires in pieces, each as soon as there is room for what it writes.
             self.ticks(cx);
+            self.scheduled(cx)?;
             self.marks(cx);
         }
         let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
         if !self.stopping && !held && !self.draining() && !self.full {
             let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA);
             self.stats.records += done.records as u64;
+            self.unmarked |= done.records > 0;
             busy = done.records > 0 && !done.stalled;
         }
         if self.pending.is_none() {
@@ -518,7 +561,7 @@ impl Run {
             && !self.ingest.moved()
             && self.net.uncommitted() == 0
             && self.ingest.watermarks() == *self.ingest.marked();
-        busy
+        Ok(busy)
     }
 
     fn interval(&self, config: &Config) -> u64 {
@@ -553,7 +596,18 @@ impl Run {
         self.ticking = Some(Ticking { number, heard: 0 });
     }
 
-    fn marks(&mut self, cx: &RunCx<'_>) {
+    /// Handles ticks of schedules, unless records wait as well.
+    fn scheduled(&mut self, cx: &RunCx<'_>) -> Result<(), End> {
+        let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
+        if self.stopping || held {
+            return Ok(());
+        }
+        let ticked = self.schedules.run(&mut self.ingest, &mut *self.net, cx.wall).map_err(Self::fault)?;
+        self.unmarked |= ticked > 0;
+        Ok(())
+    }
+
+    fn marks(&mut self, cx: &mut RunCx<'_>) {
         if self.marking.is_some() {
             return;
         }
@@ -575,7 +629,10 @@ impl Run {
             return;
         }
         self.last_mark = cx.now;
-        self.ingest.find_idle(cx.now, self.net.lowest());
+        self.ask_silent(cx);
+        if self.ingest.watermarks() != *self.ingest.marked() {
+            self.schedules.reach(&self.known.plan, &mut self.ingest, cx.wall);
+        }
         let limits = self.limits(&self.ingest.watermarks());
         let limited = limits.iter().any(Option::is_some);
         if let Some(mark) = self.ingest.mark(limits) {
@@ -583,8 +640,29 @@ impl Run {
         }
     }
 
+    /// Asks the broker whether partitions that seem to be idle are read to their end.
+    fn ask_silent(&mut self, cx: &mut RunCx<'_>) {
+        if self.silent.is_some() {
+            return;
+        }
+        // Event time goes on without records for what waits for it, and only then: an idle application writes nothing.
+        let wanted = if self.unmarked || self.marking.is_some() {
+            Timestamp::MIN
+        } else {
+            self.first.values().min().copied().unwrap_or(Timestamp::MAX)
+        };
+        let asked = self.ingest.silent(cx.now, self.net.lowest(), wanted);
+        if asked.is_empty() {
+            return;
+        }
+        let partitions = asked.iter().map(|i| self.known.plan.inputs[*i as usize].partition.clone()).collect();
+        let op = cx.io.submit(Command::Bounds { partitions });
+        self.silent = Some(Silent { op, at: cx.now, inputs: asked });
+    }
+
     fn send_mark(&mut self, mark: super::message::Mark, limited: bool) {
         let number = self.ingest.control(&mut *self.net, Control::Mark(Arc::new(mark)));
+        self.unmarked = false;
         self.marking = Some(Marking { number, heard: 0, more: false, limited });
     }
 
@@ -605,7 +683,7 @@ impl Run {
     fn barrier(&mut self, cx: &RunCx<'_>, keep_alive: bool, last: bool) {
         let epoch = self.epoch;
         self.epoch = Epoch(epoch.0 + 1);
-        let (cuts, wall) = (self.ingest.cuts(), self.ingest.wall());
+        let (cuts, wall, schedules) = (self.ingest.cuts(), self.ingest.wall(), self.schedules.last());
         let number = self.ingest.control(&mut *self.net, Control::Barrier(epoch));
         self.last_barrier = cx.now;
         self.pending = Some(Pending {
@@ -615,6 +693,7 @@ impl Run {
             number,
             cuts,
             wall,
+            schedules,
             frozen: Vec::with_capacity(self.lanes),
             rows: Vec::new(),
             record: EpochRecord::default(),
@@ -637,6 +716,7 @@ impl Run {
             epoch: p.epoch,
             incarnation: cx.incarnation.to_owned(),
             wall: p.wall,
+            schedules: std::mem::take(&mut p.schedules),
             changelogs: self.known.record.changelogs.clone(),
             ..EpochRecord::default()
         };
@@ -820,6 +900,11 @@ impl Run {
         // Idleness is looked for now and then, only where it can be found.
         if !self.full {
             at = at.min(self.last_mark + ms(c.watermark_interval) * 5);
+        }
+        if let Some(next) = self.schedules.next_wall().filter(|_| !self.stopping) {
+            // One that is held back is looked at again soon.
+            let wait = next.since(cx.wall).as_millis() as u64;
+            at = at.min(cx.now.saturating_add(wait.max(1)));
         }
         if let Some(d) = self.ingest.deadline().filter(|d| *d > cx.now) {
             at = at.min(d);

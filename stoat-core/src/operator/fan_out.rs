@@ -55,6 +55,27 @@ impl<K, V> std::fmt::Debug for Branch<K, V> {
     }
 }
 
+/// Gives records that are older than the watermark to the second child, the others to the first.
+pub(crate) struct LateOperator<K, V> {
+    fresh: Child,
+    late: Child,
+    types: PhantomData<fn(K, V)>,
+}
+
+impl<K, V> LateOperator<K, V> {
+    pub(crate) fn new(fresh: Child, late: Child) -> Self {
+        Self { fresh, late, types: PhantomData }
+    }
+}
+
+impl<K: 'static, V: 'static> Operator for LateOperator<K, V> {
+    fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
+        let record: Record<K, V> = take(record);
+        let child = if record.timestamp < cx.now.watermark { self.late } else { self.fresh };
+        cx.forward(child, record)
+    }
+}
+
 /// Gives each record to the first child whose branch takes it.
 pub(crate) struct SplitOperator<K, V> {
     branches: Vec<(Arc<Predicate<K, V>>, Child)>,

@@ -138,6 +138,7 @@ impl OneLane {
                     receiving_lanes: 1,
                     stores: &stores,
                     cache: 0,
+                    place: None,
                 };
                 Some((node.factory)(&build).unwrap())
             })

@@ -2,6 +2,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::{Child, CurrentKey, Field, LaneCx, Operator, Punctuator, StateOperator, take};
+use crate::affinity::Sampled;
 use crate::codec::CodecError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::{Context, Entered, FieldOf, FieldVisitor, Fired, Handlers, Mode};
@@ -26,11 +27,31 @@ pub(crate) struct ProcessorOperator<P: Handlers> {
     key: Option<P::InKey>,
     /// `None`: the processor forwards nothing.
     child: Option<Child>,
+    sampled: Option<Box<Sampled<P::InKey>>>,
+    /// Counts records down to the next sampled check.
+    check_in: u64,
 }
 
 impl<P: Handlers> ProcessorOperator<P> {
-    pub(crate) fn new(name: &str, processor: P, kept: KeptKey<P::InKey>, child: Option<Child>) -> Self {
-        Self { name: name.into(), processor, cx: Context::new(), kept, key: None, child }
+    pub(crate) fn new(
+        name: &str,
+        processor: P,
+        kept: KeptKey<P::InKey>,
+        child: Option<Child>,
+        sampled: Option<Sampled<P::InKey>>,
+    ) -> Self {
+        let check_in = if sampled.is_some() { 1 } else { u64::MAX };
+        let sampled = sampled.map(Box::new);
+        Self { name: name.into(), processor, cx: Context::new(), kept, key: None, child, sampled, check_in }
+    }
+
+    #[cold]
+    fn sample(&mut self, key: &P::InKey) -> Result<()> {
+        self.check_in = match &mut self.sampled {
+            Some(s) => s.check(key).map_err(|e| e.at(self.name.to_string()))?,
+            None => u64::MAX,
+        };
+        Ok(())
     }
 
     fn enter(&mut self, timestamp: Timestamp, cx: &LaneCx<'_>) {
@@ -44,7 +65,11 @@ impl<P: Handlers> ProcessorOperator<P> {
     fn leave(&mut self, result: Result<()>, cx: &mut LaneCx<'_>) -> Result<()> {
         let mut leave = Leave { index: 0, result: Ok(()) };
         self.processor.visit_fields(&mut leave);
-        let done = result.and(leave.result);
+        let done = match leave.result {
+            // The handler may have dropped this error, or returned another one.
+            Err(e) if e.kind() == ErrorKind::TimerLaneAffinity => Err(e),
+            left => result.and(left),
+        };
         if let Err(e) = done {
             self.cx.forwards.clear();
             return Err(e.at(self.name.to_string()));
@@ -114,6 +139,10 @@ impl<P: Handlers> ProcessorOperator<P> {
 impl<P: Handlers> Operator for ProcessorOperator<P> {
     fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
         let record: Record<P::InKey, P::InValue> = take(record);
+        self.check_in -= 1;
+        if self.check_in == 0 {
+            self.sample(&record.key)?;
+        }
         if matches!(self.kept, KeptKey::Record) {
             self.key = Some(record.key.clone());
         }
@@ -178,7 +207,8 @@ impl<P> FieldVisitor<P> for Leave {
     fn visit<F: FieldOf<P>>(&mut self, field: &mut F) {
         let left = field.leave(self.index);
         self.index += 1;
-        if left.is_err() {
+        // The first one stays: a refusal of a lane check is worth more than what follows from it.
+        if self.result.is_ok() {
             self.result = left;
         }
     }

@@ -6,6 +6,7 @@ use super::{Child, LaneCx, Operator, codec_error};
 use crate::codec::{Codec, decode_opt};
 use crate::error::Result;
 use crate::record::{RawRecord, Record};
+use crate::schedule::Schedule;
 use crate::source::Source;
 
 /// Decodes the records of a topic.
@@ -33,5 +34,32 @@ impl<S: Source> Operator for SourceOperator<S> {
             .map_err(|e| codec_error(&format!("value of {}", self.name), S::ValueCodec::NAME, &e))?;
         let record = Record { key, value, timestamp: raw.timestamp, headers: raw.headers.clone() };
         cx.forward(self.child, record)
+    }
+}
+
+/// Takes what a schedule emitted.
+pub(crate) struct ScheduleOperator<S> {
+    name: Arc<str>,
+    child: Child,
+    schedule: PhantomData<fn() -> S>,
+}
+
+impl<S: Schedule> ScheduleOperator<S> {
+    pub(crate) fn new(name: &str, child: Child) -> Self {
+        Self { name: name.into(), child, schedule: PhantomData }
+    }
+}
+
+impl<S: Schedule> Operator for ScheduleOperator<S> {
+    fn push(&mut self, _record: &mut dyn Any, _cx: &mut LaneCx<'_>) -> Result<()> {
+        unreachable!("a schedule has no parents")
+    }
+
+    fn push_raw(&mut self, raw: RawRecord<'_>, cx: &mut LaneCx<'_>) -> Result<()> {
+        let key = decode_opt::<S::KeyCodec, S::Key>(raw.key)
+            .map_err(|e| codec_error(&format!("key of {}", self.name), S::KeyCodec::NAME, &e))?;
+        let value = decode_opt::<S::ValueCodec, S::Value>(raw.value)
+            .map_err(|e| codec_error(&format!("value of {}", self.name), S::ValueCodec::NAME, &e))?;
+        cx.forward(self.child, Record { key, value, timestamp: raw.timestamp, headers: raw.headers.clone() })
     }
 }

@@ -96,7 +96,7 @@ impl Plan {
                 Error::new(ErrorKind::Topic, format!("the partition count of topic `{topic}` is not known"))
             })
         };
-        if graph.sources.is_empty() {
+        if graph.sources.is_empty() && graph.schedules.is_empty() {
             return Err(Error::new(
                 ErrorKind::Topology,
                 format!("topology `{}` has no source: begin with `t.source::<S>()`", graph.name),
@@ -160,7 +160,7 @@ impl Plan {
             if sub.name.is_empty() {
                 sub.name.clone_from(&node.name);
             }
-            sub.has_sources |= matches!(node.kind, NodeKind::Source(_));
+            sub.has_sources |= matches!(node.kind, NodeKind::Source(_) | NodeKind::Schedule(_));
             sub.foreign |= node.stores.iter().any(|s| graph.stores[s.0 as usize].foreign);
             if node.kind == NodeKind::HandOver {
                 for child in &node.children {

@@ -41,6 +41,7 @@ fn graph() -> Graph {
             node(5, "end", NodeKind::ForEach, 2, &[4], &[]),
         ],
         sources: vec![source(0, "lines"), source(4, "other")],
+        schedules: vec![],
         sinks: vec![SinkDecl {
             node: NodeId(3),
             topic: "out".to_owned(),

@@ -124,6 +124,11 @@ impl<P: Processor, M> Context<P, M> {
         self.now.watermark
     }
 
+    /// Whether the record that is handled is older than the watermark.
+    pub fn is_late(&self) -> bool {
+        self.timestamp < self.now.watermark
+    }
+
     /// The wall clock of the last tick. (Reading a clock in a handler would give another result on each run.)
     pub fn wall_clock(&self) -> Timestamp {
         self.now.wall

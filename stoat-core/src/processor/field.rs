@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Processor;
+use crate::affinity::{Affinity, Reencode};
 use crate::error::Result;
 use crate::id::StoreId;
 use crate::key::Key;
@@ -76,6 +77,10 @@ pub struct FieldSeed {
     pub lanes: u32,
     /// Bytes that the lane may keep in memory beside what is not committed.
     pub cache: usize,
+    /// The checks of lane affinity; `None`: the only lane.
+    pub(crate) affinity: Option<Affinity>,
+    /// See [`KeyWriter::reencode`](crate::topology::lane_state::KeyWriter::reencode).
+    pub(crate) reencode: Option<Reencode>,
 }
 
 impl std::fmt::Debug for FieldSeed {

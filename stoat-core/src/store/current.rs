@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::overlay::{KeyBytes, Slot};
+use crate::affinity::{Affinity, TimerGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::{Entered, FieldSeed};
 use crate::time::Timestamp;
@@ -19,7 +20,13 @@ pub(crate) struct Current {
     pub(crate) timestamp: Timestamp,
     /// The current key's entry, once it was looked up.
     pub(crate) slot: Option<Slot>,
+    affinity: Option<Affinity>,
+    /// Boxed: few fields have one, and all are entered for each record.
+    guard: Option<Box<TimerGuard>>,
 }
+
+/// As [`Current::index`]: a check has refused something of this field while the handler ran.
+const REFUSED: usize = usize::MAX;
 
 impl Current {
     pub(crate) fn new(seed: &FieldSeed) -> Self {
@@ -33,6 +40,8 @@ impl Current {
             key: KeyBytes::new(),
             timestamp: Timestamp::MIN,
             slot: None,
+            guard: TimerGuard::new(seed.affinity.as_ref(), seed.reencode).map(Box::new),
+            affinity: seed.affinity.clone(),
         }
     }
 
@@ -51,11 +60,16 @@ impl Current {
     pub(crate) fn leave(&mut self, index: usize) -> Result<()> {
         self.active = false;
         self.slot = None;
-        if self.index == index { Ok(()) } else { Err(self.exchanged()) }
+        if self.index == index { Ok(()) } else { Err(self.left()) }
     }
 
     #[cold]
-    fn exchanged(&self) -> Error {
+    fn left(&self) -> Error {
+        if self.index == REFUSED
+            && let Some(e) = self.affinity.as_ref().and_then(|a| a.refused())
+        {
+            return e;
+        }
         Error::new(
             ErrorKind::Lane,
             format!(
@@ -105,17 +119,48 @@ impl Current {
         )
     }
 
-    /// A key of another lane was written.
+    /// A store writes a key that is not the current one.
+    ///
+    /// # Errors
+    /// When it is a key of another lane and the guard refuses it.
+    pub(crate) fn write_other(&mut self, key: &[u8]) -> Result<()> {
+        let Some(affinity) = &self.affinity else { return Ok(()) };
+        let done = affinity.write(&self.place(), key);
+        self.keep_refusal(done)
+    }
+
+    /// The current key is about to get or lose a timer.
+    ///
+    /// # Errors
+    /// When its timers would be another lane's and the guard refuses that.
+    #[inline]
+    pub(crate) fn guard_own(&mut self) -> Result<()> {
+        if self.guard.is_some() { self.guarded(None) } else { Ok(()) }
+    }
+
+    /// As [`Current::guard_own`], for a timer that is set for a key by its value: it may be the current one.
+    #[inline]
+    pub(crate) fn guard_other(&mut self, other: &[u8]) -> Result<()> {
+        if self.guard.is_some() && self.present { self.guarded(Some(other)) } else { Ok(()) }
+    }
+
     #[cold]
-    pub(crate) fn foreign(&self, what: &str, own: u32, other: u32, lanes: u32, fix: &str) -> Error {
-        Error::new(
-            ErrorKind::Lane,
-            format!(
-                "{what} of field `{}` of `{}` for a key of lane {other} on lane {own} of {lanes}: \
-                 two lanes would write one key; {fix}",
-                self.field, self.owner
-            ),
-        )
+    fn guarded(&mut self, other: Option<&[u8]>) -> Result<()> {
+        let place = self.place();
+        let Some(guard) = &mut self.guard else { return Ok(()) };
+        let done = match other {
+            None => guard.own(&place, &self.key),
+            Some(other) => guard.another(&place, &self.key, other),
+        };
+        self.keep_refusal(done)
+    }
+
+    /// User code may drop the error: the end of the handler looks again.
+    fn keep_refusal(&mut self, done: Result<()>) -> Result<()> {
+        if done.is_err() {
+            self.index = REFUSED;
+        }
+        done
     }
 
     /// The field's name in messages.

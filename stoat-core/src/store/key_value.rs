@@ -139,12 +139,8 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
             return Ok(slot);
         }
         let hash = if current { self.current.hash } else { lane_hash(&self.key) };
-        if !current && self.lanes > 1 {
-            let lane = lane_of(hash, self.lanes);
-            if lane != self.lane {
-                let fix = "forward the value under that key and write it there";
-                return Err(self.current.foreign("a write", self.lane, lane, self.lanes, fix));
-            }
+        if !current && self.lanes > 1 && lane_of(hash, self.lanes) != self.lane {
+            self.current.write_other(&self.key)?;
         }
         let slot = if let Some(slot) = self.overlay.find(hash, &self.key) {
             slot

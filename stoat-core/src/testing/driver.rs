@@ -3,18 +3,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::affinity::LaneChecks;
 use crate::broker::Fetched;
 use crate::codec::{Decode, Encode, codec_id, decode_opt};
 use crate::engine::epoch::merge;
 use crate::engine::ingest::{Cut, Ingest, InputSpec, Limits};
 use crate::engine::message::{Control, Frozen, LaneNet, Mark, NetEvent};
 use crate::engine::net::{DeterministicNet, NetBuild, NetSettings, build_lanes, places};
+use crate::engine::schedules::Schedules;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, Generation, Offset, StoreId, SubTopologyId};
 use crate::key::Key;
+use crate::metrics::Counters;
 use crate::operator::{ForeignTimer, Outputs};
 use crate::plan::Plan;
 use crate::record::{Headers, Record, RecordBatch};
+use crate::schedule::Schedule;
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::store::memory::MemoryStore;
@@ -58,12 +62,24 @@ pub struct Options {
     /// Whether every call that makes the topology work also commits. Without it only [`TestDriver::commit`] does: outputs
     /// are read, other keys seen and timers for other keys set when the commit is done, as in production.
     pub commit_each: bool,
+    /// In which order lanes that have something to do take their turns: another seed, another order, the same each time. What a
+    /// topology gives does not depend on it.
+    pub seed: u64,
+    /// The checks of lane affinity: [`LaneChecks::each`] is as in production, except that the key of each record is looked
+    /// at; [`LaneChecks::strict`] makes an error of what production only warns of. With one lane there is nothing to check.
+    pub lane_checks: LaneChecks,
 }
 
 impl Default for Options {
     /// 16 lanes; the clock begins at 2100-01-01T00:00:00Z, behind the timestamps that tests use; each call commits.
     fn default() -> Self {
-        Self { lanes: 16, start: Timestamp::from_millis(4_102_444_800_000), commit_each: true }
+        Self {
+            lanes: 16,
+            start: Timestamp::from_millis(4_102_444_800_000),
+            commit_each: true,
+            seed: 0,
+            lane_checks: LaneChecks::each(),
+        }
     }
 }
 
@@ -87,6 +103,7 @@ pub struct TestDriver {
     graph: Graph,
     net: DeterministicNet,
     ingest: Ingest,
+    schedules: Schedules,
     plan: Plan,
     stores: Vec<Arc<dyn ByteStore>>,
     /// The offset of the next record, by input.
@@ -102,6 +119,7 @@ pub struct TestDriver {
     outputs: BTreeMap<String, VecDeque<RawRecord>>,
     /// Committed records of topics that are read as well: input and record.
     back: VecDeque<(usize, RawRecord)>,
+    counters: Counters,
     failed: Option<(ErrorKind, String)>,
 }
 
@@ -137,7 +155,9 @@ impl TestDriver {
         let stores: Vec<Arc<dyn ByteStore>> =
             graph.stores.iter().map(|s| Arc::new(MemoryStore::new(s.kind)) as Arc<dyn ByteStore>).collect();
         let marked = vec![Timestamp::MIN; plan.subs.len()];
-        let lanes = build_lanes(&NetBuild {
+        let counters = Counters::default();
+        counters.during(crate::metrics::register);
+        let build = NetBuild {
             graph: &graph,
             lane_counts: &plan.lane_counts(),
             stores: &stores,
@@ -148,8 +168,9 @@ impl TestDriver {
             wall: options.start,
             // Nothing clean is kept, so that each epoch reads through the codecs what the last one wrote.
             cache_budget: 0,
-            settings: NetSettings::default(),
-        })?;
+            settings: NetSettings { checks: options.lane_checks, ..NetSettings::default() },
+        };
+        let lanes = counters.during(|| build_lanes(&build))?;
         let entries = places(&graph);
         let specs: Vec<InputSpec> = plan
             .inputs
@@ -161,18 +182,20 @@ impl TestDriver {
                     entry: entries[i.node.0 as usize],
                     group: i.group,
                     lane_key: source.lane_key,
-                    watermark: source.watermark,
+                    watermark: source.watermark.clone(),
                     name: i.partition.to_string(),
                 }
             })
             .collect();
+        let schedules = Schedules::new(&graph, &entries, &BTreeMap::new(), options.start);
         let fresh = crate::engine::epoch_record::InputCut { next: 0, watermark: Timestamp::MIN };
         let cut = Cut { inputs: vec![fresh; specs.len()], marked, wall: options.start };
         let limits = Limits { max_wait: Duration::ZERO, fetch_budget: 1 << 20 };
         Ok(Self {
             next: vec![0; specs.len()],
-            ingest: Ingest::new(&plan, specs, &cut, limits, 0),
-            net: DeterministicNet::new(lanes, 0),
+            ingest: counters.during(|| Ingest::new(&plan, specs, &cut, limits, 0)),
+            schedules,
+            net: DeterministicNet::new(lanes, options.seed),
             plan,
             stores,
             epoch: Epoch(1),
@@ -181,6 +204,7 @@ impl TestDriver {
             watermark: Timestamp::MIN,
             outputs: graph.sinks.iter().map(|s| (s.topic.clone(), VecDeque::new())).collect(),
             back: VecDeque::new(),
+            counters,
             failed: None,
             options,
             graph,
@@ -290,7 +314,8 @@ impl TestDriver {
     }
 
     /// Moves the wall clock forward, in one step: timers of the wall clock up to there fire in the order of their times, a
-    /// punctuator of the wall clock once.
+    /// punctuator of the wall clock once, a schedule once (with [`Missed::Each`](crate::schedule::Missed::Each) as often as it
+    /// is due).
     ///
     /// # Errors
     /// As [`TestDriver::advance_watermark`].
@@ -301,6 +326,21 @@ impl TestDriver {
                 d.ingest.control(&mut d.net, Control::Tick(d.wall));
                 d.settle()?;
             }
+            d.scheduled()?;
+            d.rest()
+        })
+    }
+
+    /// Handles a tick of a schedule now, at the wall clock's time, whether or not it is due; its own times stay as they are.
+    ///
+    /// # Errors
+    /// When the topology has no such schedule, when what emits or what follows fails, or the driver has failed before.
+    pub fn fire<S: Schedule>(&mut self) -> Result<()> {
+        self.alive()?;
+        self.schedules.known(S::NAME)?;
+        self.guarded(|d| {
+            d.schedules.fire_now(S::NAME, d.wall, &mut d.ingest, &mut d.net, d.wall)?;
+            d.settle()?;
             d.rest()
         })
     }
@@ -365,6 +405,12 @@ impl TestDriver {
             return Err(self.unknown("writes to", topic, &known));
         };
         Ok(std::mem::take(records).into())
+    }
+
+    /// What the topology counted since the driver was made, by a name of [`metrics`](crate::metrics); 0 for a name that is not
+    /// one. A driver has counters of its own.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.get(name).unwrap_or_default()
     }
 
     // --- state -------------------------------------------------------------------------------------------------------
@@ -501,26 +547,50 @@ impl TestDriver {
         let partition = self.plan.inputs[input].partition.clone();
         let fetched = Fetched { partition, batch, position: offset + 1, caught_up: true };
         self.ingest.fetched(input as u32, fetched)?;
-        let done = self.ingest.dispatch(&mut self.net, 0, self.wall, 1);
+        let now = self.now();
+        let done = self.ingest.dispatch(&mut self.net, now, self.wall, 1);
         if done.records != 1 || done.stalled {
             return Err(Error::new(ErrorKind::Internal, "the lanes are at rest and yet have no room"));
         }
         self.settle().map(drop)
     }
 
+    /// Handles the ticks of schedules that are due.
+    fn scheduled(&mut self) -> Result<()> {
+        while self.schedules.run(&mut self.ingest, &mut self.net, self.wall)? > 0 {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
     /// Hands the watermark on, and ends the epoch.
     fn rest(&mut self) -> Result<()> {
         self.mark()?;
+        // Schedules of event time tick behind the mark that reaches them.
+        self.scheduled()?;
+        self.mark()?;
         if self.options.commit_each { self.end_epochs() } else { Ok(()) }
+    }
+
+    /// Milliseconds since the driver began.
+    fn now(&self) -> u64 {
+        self.wall.since(self.options.start).as_millis() as u64
     }
 
     fn mark(&mut self) -> Result<()> {
         // The largest of all: every other source has nothing waiting, so it is idle.
         let reached = self.ingest.cuts().iter().map(|c| c.watermark).fold(self.asked, Timestamp::max);
-        if reached > self.watermark {
-            self.watermark = reached;
-            let subs = self.plan.subs.len();
-            let mark = Mark { watermarks: vec![reached; subs], limits: vec![None; subs] };
+        // Silence counts by the driver's clock, and nothing more is to come.
+        let now = self.now();
+        let ends: Vec<_> = self.ingest.silent(now, u64::MAX, Timestamp::MIN).into_iter().map(|i| (i, 0)).collect();
+        self.ingest.ends(now, &ends, u64::MAX);
+        let reached = self.ingest.closed().fold(reached, Timestamp::max);
+        self.watermark = self.watermark.max(reached);
+        // Where only schedules feed, their ticks are the records.
+        let own = self.ingest.scheduled().map(|s| s.map_or(self.watermark, |s| s.max(self.watermark)));
+        let watermarks: Vec<Watermark> = own.collect();
+        if watermarks != *self.ingest.marked() {
+            let mark = Mark { limits: vec![None; watermarks.len()], watermarks };
             self.ingest.control(&mut self.net, Control::Mark(Arc::new(mark)));
             self.settle()?;
         }

@@ -34,6 +34,7 @@ mod driver;
 #[cfg(test)]
 mod tests;
 
+pub use crate::affinity::LaneChecks;
 pub use assert::assert_records;
 pub use driver::{Options, RawRecord, StoreRow, TestDriver};
 

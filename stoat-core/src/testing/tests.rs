@@ -102,7 +102,7 @@ fn delayed(t: &mut Topology) {
 }
 
 #[test]
-fn a_time_to_live_ends_by_the_drivers_clock_and_no_other() {
+fn n14_a_time_to_live_ends_by_the_drivers_clock_and_no_other() {
     for _ in 0..100 {
         let mut d = driver(expiring);
         d.pipe_now::<In>(&s("k"), &s("v")).unwrap();
@@ -119,7 +119,7 @@ fn a_time_to_live_ends_by_the_drivers_clock_and_no_other() {
 }
 
 #[test]
-fn many_drivers_of_one_topology_run_at_once() {
+fn n14_many_drivers_of_one_topology_run_at_once() {
     std::thread::scope(|scope| {
         for i in 0..64 {
             scope.spawn(move || {
@@ -132,7 +132,7 @@ fn many_drivers_of_one_topology_run_at_once() {
 }
 
 #[test]
-fn the_call_that_fails_says_where_and_every_later_call_says_that_the_driver_failed() {
+fn n14_the_call_that_fails_says_where_and_every_later_call_says_that_the_driver_failed() {
     let mut d = driver(expiring);
     d.pipe::<In>(&s("a"), &s("fine"), 1).unwrap();
     let e = d.pipe::<In>(&s("b"), &s("fail"), 2).unwrap_err();
@@ -411,5 +411,189 @@ fn a_value_that_is_written_as_null_is_none_before_and_after_a_commit() {
         driver.commit().expect("there is nothing in its way");
         let read: Vec<String> = driver.read::<Out>().expect("it decodes").into_iter().map(|r| r.value).collect();
         assert_eq!(read, ["None", "Some(Some(\"a\"))", "None"], "commit_each: {commit_each}");
+    }
+}
+
+#[source(topic = "in", key = String, value = String, value_codec = Utf8, monotonic, close_on_idle = "1s", timestamp = |r| r.value.parse().ok().map(Timestamp))]
+struct Said;
+
+/// Tells of each record whether it is late.
+#[processor(input = (String, String), output = String)]
+struct Judges {}
+
+#[handlers]
+impl Judges {
+    #[process]
+    fn on_record(&mut self, r: Record<String, String>, cx: &mut Context<Self>) -> Result<()> {
+        cx.forward(format!("{} {}", r.value, if cx.is_late() { "late" } else { "fresh" }))
+    }
+}
+
+#[test]
+fn n6_the_time_that_a_source_takes_from_its_records_moves_the_watermark_and_tells_who_is_late() {
+    let mut d = driver(|t| t.source::<Said>().process::<Judges>().sink::<Out>());
+    for value in ["100", "50", "100"] {
+        // Kafka's time says otherwise.
+        d.pipe::<Said>(&s("k"), &s(value), 7_000).unwrap();
+    }
+    assert_records(
+        &d.read::<Out>().unwrap(),
+        &[("k", "100 fresh", 100), ("k", "50 late", 50), ("k", "100 fresh", 100)],
+    );
+    assert_eq!(d.watermark(), Timestamp(100));
+    assert_eq!(d.counter(crate::metrics::LATE_RECORDS), 1);
+    let error = d.pipe::<Said>(&s("k"), &s("no time"), 7_000).unwrap_err().to_string();
+    assert!(error.contains("in-0@3") && error.contains("no timestamp"), "{error}");
+}
+
+#[test]
+fn c09_silence_by_the_drivers_clock_closes_what_a_source_wants_closed() {
+    let mut d = driver(|t| t.source::<Said>().process::<Judges>().sink::<Out>());
+    d.pipe::<Said>(&s("k"), &s("500"), 0).unwrap();
+    d.advance_wall_clock(Duration::from_millis(999)).unwrap();
+    assert_eq!(d.watermark(), Timestamp(500));
+    d.advance_wall_clock(Duration::from_millis(4_001)).unwrap();
+    assert_eq!(d.watermark(), Timestamp(5_500));
+    d.pipe::<Said>(&s("k"), &s("700"), 0).unwrap();
+    assert_records(&d.read::<Out>().unwrap()[1..], &[("k", "700 late", 700)]);
+}
+
+#[topology]
+fn late_apart(t: &mut Topology) {
+    let [fresh, late] = t.source::<In2>().split_late();
+    let marked = late.map_values(|v: String| format!("late {v}"));
+    fresh.merge(marked).sink::<Out>();
+}
+
+#[test]
+fn late_records_can_be_kept_apart() {
+    let mut d = TestDriver::new(<late_apart as crate::topology::TopologyFn>::build().unwrap()).unwrap();
+    for (value, time) in [("a", 10), ("b", 9), ("c", 10), ("d", 11)] {
+        d.pipe::<In2>(&s("k"), &s(value), time).unwrap();
+    }
+    let want = [("k", "a", 10), ("k", "late b", 9), ("k", "c", 10), ("k", "d", 11)];
+    assert_records(&d.read::<Out>().unwrap(), &want);
+}
+
+#[topology]
+fn rekeyed(t: &mut Topology) {
+    let delayed = t.source::<In2>().process::<Delayed>();
+    let by_value = delayed.select_key(|_, v: &String| v.clone()).repartition();
+    by_value.process::<Expiring>().sink::<Out>();
+}
+
+#[test]
+fn c42_neither_lanes_nor_their_turns_change_a_result() {
+    let run = |lanes, seed| {
+        let graph = <rekeyed as crate::topology::TopologyFn>::build().unwrap();
+        let mut d = TestDriver::with_options(graph, Options { lanes, seed, ..Options::default() }).unwrap();
+        for n in 0..60 {
+            d.pipe::<In2>(&format!("k{}", n % 7), &format!("v{}", n % 5), n * 3).unwrap();
+        }
+        d.advance_wall_clock(Duration::from_secs(1)).unwrap();
+        (d.read_raw("out").unwrap(), d.store("kept").unwrap(), d.pending_timers_raw("due").unwrap())
+    };
+    let one = run(1, 0);
+    assert!(one.0.len() > 50, "{}", one.0.len());
+    for seed in 0..12 {
+        for lanes in [2, 16] {
+            assert_eq!(run(lanes, seed), one, "{lanes} lanes, seed {seed}");
+        }
+    }
+}
+
+mod schedules {
+    use super::*;
+    use crate::schedule::{Emit, Missed, Schedule, Tick, When};
+
+    macro_rules! minutes {
+        ($name:ident, $when:expr, $missed:ident) => {
+            struct $name;
+            impl Schedule for $name {
+                type Key = String;
+                type Value = String;
+                type KeyCodec = Utf8;
+                type ValueCodec = Utf8;
+                const NAME: &'static str = stringify!($name);
+                fn when() -> When {
+                    $when
+                }
+                fn missed() -> Missed {
+                    Missed::$missed
+                }
+                fn emit(tick: Tick, out: &mut Emit<'_, Self>) -> Result<()> {
+                    out.record(&s("tick"), &format!("at {}", tick.time))
+                }
+            }
+        };
+    }
+    minutes!(Minutes, When::every(Duration::from_mins(1)), Once);
+    minutes!(AllMinutes, When::every(Duration::from_mins(1)), Each);
+    minutes!(EventMinutes, When::every_event_time(Duration::from_mins(1)), Once);
+
+    fn of<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(lanes: u32) -> TestDriver {
+        let graph = graph(|t| {
+            let ticks = t.scheduled::<S>();
+            t.source::<In2>().merge(ticks).sink::<Out>();
+        });
+        let start = Timestamp(0);
+        TestDriver::with_options(graph, Options { lanes, start, ..Options::default() }).unwrap()
+    }
+
+    fn ticks(d: &mut TestDriver) -> Vec<i64> {
+        d.read::<Out>().unwrap().into_iter().filter(|r| r.key == "tick").map(|r| r.timestamp.0 / 60_000).collect()
+    }
+
+    #[test]
+    fn a_schedule_of_the_wall_clock_ticks_when_the_drivers_clock_moves() {
+        for lanes in [1, 16] {
+            let mut d = of::<Minutes>(lanes);
+            d.advance_wall_clock(Duration::from_secs(59)).unwrap();
+            assert_eq!(ticks(&mut d), [0; 0]);
+            d.advance_wall_clock(Duration::from_secs(1)).unwrap();
+            assert_eq!(ticks(&mut d), [1]);
+            d.advance_wall_clock(Duration::from_secs(200)).unwrap();
+            assert_eq!(ticks(&mut d), [4], "of several at once the last");
+            d.pipe::<In2>(&s("k"), &s("v"), 1).unwrap();
+            assert_eq!(d.read::<Out>().unwrap().len(), 1, "no tick without the clock");
+            let mut d = of::<AllMinutes>(lanes);
+            d.advance_wall_clock(Duration::from_secs(200)).unwrap();
+            assert_eq!(ticks(&mut d), [1, 2, 3]);
+        }
+    }
+
+    #[test]
+    fn a_schedule_of_event_time_ticks_when_the_watermark_moves() {
+        let mut d = of::<EventMinutes>(16);
+        d.advance_wall_clock(Duration::from_hours(1)).unwrap();
+        d.pipe::<In2>(&s("k"), &s("v"), 30_000).unwrap();
+        assert_eq!(ticks(&mut d), [0; 0], "the first watermark begins");
+        d.pipe::<In2>(&s("k"), &s("v"), 61_000).unwrap();
+        d.advance_watermark(130_000).unwrap();
+        assert_eq!(ticks(&mut d), [1, 2]);
+    }
+
+    #[test]
+    fn a_test_fires_a_schedule_when_it_likes() {
+        let mut d = of::<Minutes>(16);
+        d.advance_wall_clock(Duration::from_secs(7)).unwrap();
+        d.fire::<Minutes>().unwrap();
+        assert_records(&d.read::<Out>().unwrap(), &[("tick", "at 7000", 7_000)]);
+        d.advance_wall_clock(Duration::from_secs(53)).unwrap();
+        assert_eq!(ticks(&mut d), [1], "its own times stay");
+        let error = d.fire::<AllMinutes>().unwrap_err().to_string();
+        assert!(error.contains("no schedule `AllMinutes`; it has: Minutes"), "{error}");
+        d.fire::<Minutes>().expect("a mistake in a call changes nothing");
+    }
+
+    #[test]
+    fn what_cannot_be_a_schedule_is_a_problem_of_the_topology() {
+        minutes!(Never, When::every(Duration::ZERO), Once);
+        let mut t = Topology::new("t");
+        t.scheduled::<Never>().sink::<Out>();
+        t.scheduled::<Minutes>().sink::<Out>();
+        t.scheduled::<Minutes>().sink::<Out>();
+        let text = t.build().unwrap_err().to_string();
+        assert!(text.contains("schedule `Never`") && text.contains("two schedules are called `Minutes`"), "{text}");
     }
 }

@@ -29,6 +29,7 @@ impl<K: Key, C, S> Timers<K, C, S> {
     fn write(&mut self, time: Timestamp, there: bool) -> Result<()> {
         let p = &mut self.pending;
         p.current.keyed()?;
+        p.current.guard_own()?;
         <()>::row(&p.current.key, time, &mut self.row);
         p.change(&self.row, time, there, p.current.timestamp)?;
         p.wrote(&self.row);
@@ -81,6 +82,7 @@ impl<K: Key, C: Encode<K>, S> Timers<K, C, S> {
         if bytes.as_slice() == self.pending.current.key.as_slice() && self.pending.current.keyed().is_ok() {
             return self.write(at, there);
         }
+        self.pending.current.guard_other(&bytes)?;
         self.pending.write_foreign(bytes, there.then_some(at), (!there).then_some(at));
         Ok(())
     }

@@ -27,6 +27,7 @@ impl<K: Key, C, S> Timer<K, C, S> {
     fn write(&mut self, time: Option<Timestamp>) -> Result<()> {
         let p = &mut self.pending;
         p.current.keyed()?;
+        p.current.guard_own()?;
         // The key leaves the field while the field's other parts change; it is at most a short copy in place.
         let key = std::mem::take(&mut p.current.key);
         let slot = match (p.current.slot, time) {
@@ -105,6 +106,7 @@ impl<K: Key, C: Encode<K>, S> Timer<K, C, S> {
         if bytes.as_slice() == self.pending.current.key.as_slice() && self.pending.current.keyed().is_ok() {
             return self.write(time);
         }
+        self.pending.current.guard_other(&bytes)?;
         self.pending.write_foreign(bytes, time, None);
         Ok(())
     }

@@ -32,6 +32,8 @@ fn seed<F: StateField>(bytes: Arc<dyn ByteStore>) -> FieldSeed {
         lane: 0,
         lanes: 1,
         cache: 1 << 20,
+        affinity: None,
+        reencode: None,
     }
 }
 

@@ -3,13 +3,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::graph::{Factory, Graph, Node, NodeKind, SinkDecl, SourceDecl, StoreDecl};
-use super::lane_state::SourceLane;
+use super::graph::{Factory, Graph, Node, NodeKind, ScheduleDecl, SinkDecl, SourceDecl, StoreDecl};
+use super::lane_state::{Lane, SourceLane};
 use super::stream::Stream;
 use crate::codec::codec_id;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeId, SinkId, StoreId, SubTopologyId};
-use crate::operator::source::SourceOperator;
+use crate::operator::source::{ScheduleOperator, SourceOperator};
+use crate::schedule::{Schedule, Timetable, emitter};
 use crate::source::Source;
 use crate::store::StoreKind;
 
@@ -174,6 +175,7 @@ pub(crate) struct Draft {
     nodes: Vec<DraftNode>,
     subs: Vec<DraftSub>,
     sources: Vec<SourceDecl>,
+    schedules: Vec<ScheduleDecl>,
     sinks: Vec<SinkDecl>,
     stores: Vec<StoreDecl>,
     /// What was found wrong while declaring.
@@ -270,6 +272,13 @@ impl Draft {
     pub(crate) fn add_source(&mut self, new: NewNode, mut decl: SourceDecl) -> NodeId {
         decl.node = NodeId(self.nodes.len() as u32);
         self.sources.push(decl);
+        let sub = self.new_sub(false);
+        self.add_in(sub, new)
+    }
+
+    pub(crate) fn add_schedule(&mut self, new: NewNode, mut decl: ScheduleDecl) -> NodeId {
+        decl.node = NodeId(self.nodes.len() as u32);
+        self.schedules.push(decl);
         let sub = self.new_sub(false);
         self.add_in(sub, new)
     }
@@ -445,6 +454,15 @@ impl Draft {
                 ));
             }
         }
+        for (i, s) in self.schedules.iter().enumerate() {
+            if self.schedules[..i].iter().any(|o| o.name == s.name) {
+                problems.push(format!(
+                    "two schedules are called `{}`: the last tick of each is kept under its name; give one another `NAME`, \
+                     or use `.fan_out()`",
+                    s.name
+                ));
+            }
+        }
         for (i, s) in self.sinks.iter().enumerate() {
             if let Some(other) = self.sinks[..i]
                 .iter()
@@ -456,7 +474,7 @@ impl Draft {
                 ));
             }
         }
-        if self.sources.is_empty() {
+        if self.sources.is_empty() && self.schedules.is_empty() {
             problems.push("the topology reads no topic: begin with `t.source::<S>()`".to_owned());
         }
         self.problems.extend(problems);
@@ -507,6 +525,32 @@ impl Topology {
         Stream::at(self.draft.clone(), Outlet { node, branch: 0 })
     }
 
+    /// Emits records by the clock.
+    pub fn scheduled<S: Schedule>(&mut self) -> Stream<S::Key, S::Value, Lane<S::KeyCodec>> {
+        let node = {
+            let mut draft = self.draft.borrow_mut();
+            // A schedule that cannot be read is a problem of the whole topology, which says so when it is built.
+            let timetable = Timetable::new(&S::when(), S::missed()).or_else(|e| {
+                draft.problems.push(format!("schedule `{}`: {e}", S::NAME));
+                Timetable::new(&crate::schedule::When::every(std::time::Duration::MAX), S::missed())
+            });
+            let timetable = timetable.expect("an interval of a millisecond or more is a timetable");
+            let kind = NodeKind::Schedule(draft.schedules.len() as u32);
+            draft.add_schedule(
+                NewNode {
+                    name: Name::Type(S::NAME),
+                    kind,
+                    parents: Vec::new(),
+                    branches: 1,
+                    ends: false,
+                    factory: Arc::new(|b| Ok(Box::new(ScheduleOperator::<S>::new(&b.node.name, b.children[0])))),
+                },
+                ScheduleDecl { node: NodeId(0), name: S::NAME.to_owned(), timetable, emit: emitter::<S>() },
+            )
+        };
+        Stream::at(self.draft.clone(), Outlet { node, branch: 0 })
+    }
+
     /// Checks what was declared and makes the graph of it.
     ///
     /// # Errors
@@ -545,6 +589,7 @@ impl Topology {
             name: draft.name,
             nodes,
             sources: draft.sources,
+            schedules: draft.schedules,
             sinks: draft.sinks,
             stores,
             subs: stages.len() as u32,

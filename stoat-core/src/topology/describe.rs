@@ -38,6 +38,7 @@ impl Graph {
                 let topic = self.topic(n).unwrap_or_default();
                 let _ = match n.kind {
                     NodeKind::Source(_) => writeln!(out, "    Source: {} (topics: [{topic}])", n.name),
+                    NodeKind::Schedule(_) => writeln!(out, "    Schedule: {}", n.name),
                     NodeKind::Sink(_) => writeln!(out, "    Sink: {} (topic: {topic})", n.name),
                     NodeKind::HandOver => {
                         let to = n.children.first().map(|c| self.nodes[c.0 as usize].sub);
@@ -78,6 +79,7 @@ impl Graph {
                 let stores = self.store_names(n);
                 let _ = match n.kind {
                     NodeKind::Source(_) => writeln!(out, "    n{id}([\"{name}<br/>reads {topic}\"])"),
+                    NodeKind::Schedule(_) => writeln!(out, "    n{id}([\"{name}<br/>by the clock\"])"),
                     NodeKind::Sink(_) => writeln!(out, "    n{id}([\"{name}<br/>writes {topic}\"])"),
                     NodeKind::HandOver => writeln!(out, "    n{id}>\"{name}\"]"),
                     _ if stores.is_empty() => writeln!(out, "    n{id}[\"{name}\"]"),
@@ -136,6 +138,7 @@ impl NodeKind {
     pub fn word(self) -> &'static str {
         match self {
             Self::Source(_) => "source",
+            Self::Schedule(_) => "schedule",
             Self::Stateless => "stateless",
             Self::FanOut => "fan-out",
             Self::Merge => "merge",

@@ -7,6 +7,7 @@ use crate::codec::{CodecError, Decode, Encode, codec_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{LaneIdx, NodeId, SinkId, StoreId, SubTopologyId};
 use crate::operator::{Child, Operator};
+use crate::schedule::{Emitter, Timetable};
 use crate::store::{ByteStore, StoreKind};
 use crate::time::WatermarkStrategy;
 
@@ -19,6 +20,8 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// The sources, in the order of declaration.
     pub sources: Vec<SourceDecl>,
+    /// The scheduled sources, in the order of declaration.
+    pub schedules: Vec<ScheduleDecl>,
     /// The sinks, by [`SinkId`].
     pub sinks: Vec<SinkDecl>,
     /// The stores, by [`StoreId`].
@@ -116,6 +119,8 @@ pub type Factory = Arc<dyn Fn(&LaneBuild<'_>) -> Result<Box<dyn Operator>> + Sen
 pub enum NodeKind {
     /// Reads a topic; the place in [`Graph::sources`].
     Source(u32),
+    /// Emits by the clock; the place in [`Graph::schedules`].
+    Schedule(u32),
     /// Stateless steps, fused.
     Stateless,
     /// Gives each record to several children.
@@ -149,6 +154,19 @@ pub struct SourceDecl {
     pub key_codec: String,
     /// The value codec's identity.
     pub value_codec: String,
+}
+
+/// A source without a topic.
+#[derive(Clone, Debug)]
+pub struct ScheduleDecl {
+    /// The node.
+    pub node: NodeId,
+    /// The name under which its last tick is kept.
+    pub name: String,
+    /// When it ticks.
+    pub timetable: Timetable,
+    /// Emits the records of a tick.
+    pub emit: Emitter,
 }
 
 /// Which bytes of a source's key pick the lane.
@@ -217,4 +235,6 @@ pub struct LaneBuild<'a> {
     pub stores: &'a [Arc<dyn ByteStore>],
     /// Bytes that the lane may keep in memory beside what is not committed.
     pub cache: usize,
+    /// The lane's place, for the checks of [`affinity`](crate::affinity); `None`: the only lane.
+    pub place: Option<&'a Arc<crate::affinity::LanePlace>>,
 }

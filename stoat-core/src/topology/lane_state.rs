@@ -45,19 +45,54 @@ pub trait LaneState<K>: sealed::Sealed + 'static {
     /// # Errors
     /// When the codec refuses its own bytes, or where the key was changed.
     fn decode(key: &CurrentKey) -> Result<K, CodecError>;
+
+    /// The lane codec, as the checks of [`affinity`](crate::affinity) use it; `None`: they have nothing to look at.
+    fn key_writer() -> Option<KeyWriter> {
+        None
+    }
+
+    /// Appends a key as the lane codec writes it; `false`: it is null, or there is no [`LaneState::key_writer`].
+    ///
+    /// # Errors
+    /// When the codec cannot write it.
+    fn encode(_key: &K, _out: &mut Vec<u8>) -> Result<bool, CodecError> {
+        Ok(false)
+    }
+}
+
+/// See [`LaneState::key_writer`].
+#[derive(Clone, Copy, Debug)]
+pub struct KeyWriter {
+    /// The codec's name.
+    pub codec: &'static str,
+    /// Decodes bytes and encodes them again; `None` where the result is known to be on the same lane.
+    pub reencode: Option<fn(&[u8], &mut Vec<u8>) -> Result<(), CodecError>>,
 }
 
 fn decode_current<K, C: Decode<K>>(key: &CurrentKey) -> Result<K, CodecError> {
     if key.present { C::decode(&key.bytes) } else { C::decode_null() }
 }
 
-impl<K, C: Decode<K>> LaneState<K> for Lane<C> {
+impl<K, C: Encode<K> + Decode<K>> LaneState<K> for Lane<C> {
     const KEEPS_KEY: bool = true;
     fn codec() -> String {
         crate::codec::codec_id::<C>()
     }
     fn decode(key: &CurrentKey) -> Result<K, CodecError> {
         decode_current::<K, C>(key)
+    }
+    fn key_writer() -> Option<KeyWriter> {
+        Some(KeyWriter {
+            codec: C::NAME,
+            // Keys of another codec are laned by what it writes, so there is nothing to compare.
+            reencode: (C::CANONICAL && !C::PROVEN).then_some(reencode::<K, C> as _),
+        })
+    }
+    fn encode(key: &K, out: &mut Vec<u8>) -> Result<bool, CodecError> {
+        if C::is_null(key) {
+            return Ok(false);
+        }
+        C::encode(key, out).map(|()| true)
     }
 }
 
@@ -194,11 +229,16 @@ impl<P: Processor, F, D: EncodesKey<P::InKey>> FitsField<P, F> for DecodeOnly<D>
 pub trait InputKey<P, Want> {
     /// The same key, as the type that is wanted.
     fn same(self) -> Want;
+    /// And back.
+    fn of(want: &Want) -> &Self;
 }
 #[diagnostic::do_not_recommend]
 impl<P, T> InputKey<P, T> for T {
     fn same(self) -> T {
         self
+    }
+    fn of(want: &T) -> &T {
+        want
     }
 }
 

@@ -1,16 +1,17 @@
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::builder::{Name, NewNode, Outlet, Shared};
 use super::graph::{Factory, NodeKind, SinkDecl};
 use super::grouped::Grouped;
 use super::lane_state::{GroupLane, InputKey, InputValue, KeyChanged, Lane, LaneState, SinkKey, SinkValue};
 use super::table::Table;
+use crate::affinity::{Affinity, Sampled, Watched};
 use crate::codec::{Json, Nullable, codec_id};
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::key::Types;
-use crate::operator::fan_out::{Branch, FanOutOperator, SplitOperator};
+use crate::operator::fan_out::{Branch, FanOutOperator, LateOperator, SplitOperator};
 use crate::operator::hand_over::{ByCodec, ByLane, HandOverOperator};
 use crate::operator::merge::MergeOperator;
 use crate::operator::processor::{KeptKey, ProcessorOperator};
@@ -261,6 +262,39 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
         std::array::from_fn(|branch| Stream::at(draft.clone(), Outlet { node, branch }))
     }
 
+    /// Makes two streams of one: the records in time, and those that are older than the watermark, as it was handed on
+    /// before them. What is late is dropped by no operator of its own accord: here it can be kept apart, counted, or
+    /// written to a topic of its own.
+    ///
+    /// # Examples
+    /// ```
+    /// # use stoat_core::prelude::*;
+    /// # #[source(topic = "clicks", key = String, value = String, value_codec = Utf8)]
+    /// # struct Clicks;
+    /// # #[sink(topic = "out", key = String, value = String, value_codec = Utf8)]
+    /// # struct Out;
+    /// # #[sink(topic = "late-clicks", key = String, value = String, value_codec = Utf8)]
+    /// # struct LateClicks;
+    /// #[topology]
+    /// fn clicks(t: &mut Topology) {
+    ///     let [clicks, late] = t.source::<Clicks>().split_late();
+    ///     late.sink::<LateClicks>();
+    ///     clicks.sink::<Out>();
+    /// }
+    /// # clicks::build().unwrap();
+    /// # use stoat_core::topology::TopologyFn;
+    /// ```
+    pub fn split_late(self) -> [Stream<K, V, L>; 2] {
+        let (draft, node) = self.node(
+            NodeKind::FanOut,
+            |label| Name::Step(label, "split_late"),
+            2,
+            false,
+            Arc::new(|b| Ok(Box::new(LateOperator::<K, V>::new(b.children[0], b.children[1])))),
+        );
+        std::array::from_fn(|branch| Stream::at(draft.clone(), Outlet { node, branch }))
+    }
+
     /// Makes one stream of two.
     ///
     /// Where the two run on lanes of different sub-topologies, both are handed over to lanes of a new one; two that are fed
@@ -360,8 +394,14 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
         V: InputValue<Q, Q::InValue>,
         L: LaneState<K>,
     {
+        let watched = OnceLock::new();
         let factory: Factory = Arc::new(move |b| {
             let owner: Arc<str> = b.node.name.as_str().into();
+            let writer = L::key_writer().filter(|_| !Q::FIELDS.is_empty());
+            let affinity = b.place.filter(|_| writer.is_some()).map(|place| {
+                let watched = watched.get_or_init(|| Arc::new(Watched::new(owner.clone())));
+                Affinity::new(place.clone(), watched.clone())
+            });
             let seeds: Vec<FieldSeed> = Q::FIELDS
                 .iter()
                 .zip(&b.node.stores)
@@ -375,15 +415,19 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
                     lane: b.lane.0,
                     lanes: b.lanes,
                     cache: b.cache,
+                    affinity: affinity.clone(),
+                    reencode: writer.as_ref().and_then(|w| w.reencode),
                 })
                 .collect();
+            let encode = |key: &Q::InKey, out: &mut Vec<u8>| L::encode(<K as InputKey<Q, Q::InKey>>::of(key), out);
+            let sampled = writer.and_then(|w| Sampled::new(affinity.as_ref(), w.codec, encode));
             let processor = init().make(&mut FieldBuild { seeds: &seeds });
             let kept = if L::KEEPS_KEY {
                 KeptKey::Lane(|current| L::decode(current).map(InputKey::<Q, Q::InKey>::same))
             } else {
                 KeptKey::Record
             };
-            Ok(Box::new(ProcessorOperator::new(&owner, processor, kept, b.children.first().copied())))
+            Ok(Box::new(ProcessorOperator::new(&owner, processor, kept, b.children.first().copied(), sampled)))
         });
         let ends = <Q::Mode as Mode<Q>>::ENDS;
         let (draft, node) = self.node(NodeKind::Processor, |_| Name::Type(Q::NAME), 1, ends, factory);

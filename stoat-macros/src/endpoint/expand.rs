@@ -85,22 +85,48 @@ fn key(e: &Endpoint) -> (TokenStream, TokenStream) {
 
 fn watermark(e: &Endpoint) -> Option<TokenStream> {
     let krate = &e.krate;
-    let options: Vec<TokenStream> = [
+    let time = quote!(#krate::time);
+    let millis = |m: u64| quote!(::core::time::Duration::from_millis(#m));
+    let some = |value: TokenStream| quote!(::core::option::Option::Some(#value));
+    let mut options: Vec<TokenStream> = Vec::new();
+    let durations = [
         (quote!(out_of_orderness), e.out_of_orderness),
         (quote!(idleness), e.idleness),
         (quote!(future_bound), e.future_bound),
-    ]
-    .into_iter()
-    .filter_map(|(name, millis)| millis.map(|m| quote!(#name: ::core::time::Duration::from_millis(#m))))
-    .collect();
+    ];
+    for (name, value) in durations {
+        options.extend(value.map(|m| {
+            let value = millis(m);
+            quote!(#name: #value)
+        }));
+    }
+    options.extend(e.close_on_idle.map(|m| {
+        let value = some(millis(m));
+        quote!(close_on_idle: #value)
+    }));
+    options.extend(e.no_timestamp.map(|word| {
+        let variant = if word == "skip" { quote!(Skip) } else { quote!(Fail) };
+        quote!(no_timestamp: #time::NoTimestamp::#variant)
+    }));
+    options.extend(e.watermark.as_ref().map(|generator| {
+        let of = quote_spanned!(generator.span()=> #time::Generator::of::<#generator>());
+        let value = some(of);
+        quote!(generator: #value)
+    }));
+    options.extend(e.timestamp.as_ref().map(|extract| {
+        let of = quote_spanned!(extract.span()=> #krate::__private::timestamps::<Self, _>(#extract));
+        let value = some(of);
+        quote!(timestamps: #value)
+    }));
     if options.is_empty() {
         return None;
     }
-    let rest =
-        (options.len() < 3).then(|| quote!(..<#krate::time::WatermarkStrategy as ::core::default::Default>::default()));
     Some(quote! {
-        fn watermark() -> #krate::time::WatermarkStrategy {
-            #krate::time::WatermarkStrategy { #(#options,)* #rest }
+        fn watermark() -> #time::WatermarkStrategy {
+            #time::WatermarkStrategy {
+                #(#options,)*
+                ..<#time::WatermarkStrategy as ::core::default::Default>::default()
+            }
         }
     })
 }

@@ -8,7 +8,7 @@ mod tests;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use stoat_macro_support::Errors;
-use syn::{ItemStruct, Path, Type};
+use syn::{Expr, ItemStruct, Path, Type};
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,13 @@ pub(crate) struct Endpoint {
     out_of_orderness: Option<u64>,
     idleness: Option<u64>,
     future_bound: Option<u64>,
+    close_on_idle: Option<u64>,
+    /// One of [`parse::NO_TIMESTAMP`].
+    no_timestamp: Option<&'static str>,
+    /// The type that derives the watermark.
+    watermark: Option<Type>,
+    /// What takes the time from a record.
+    timestamp: Option<Expr>,
 }
 
 pub(crate) fn expand(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {

@@ -16,9 +16,16 @@ const SOURCE: &[&str] = &[
     "out_of_orderness",
     "idleness",
     "future_bound",
+    "monotonic",
+    "watermark",
+    "close_on_idle",
+    "timestamp",
+    "no_timestamp",
     "decode_only",
     "crate",
 ];
+/// What can become of a record without a timestamp.
+pub(super) const NO_TIMESTAMP: &[&str] = &["fail", "skip"];
 const SINK: &[&str] = &["topic", "key", "value", "key_codec", "value_codec", "name", "crate"];
 
 pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Endpoint> {
@@ -72,7 +79,36 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
     let value = args.parse("value", errors);
     let key_codec = args.parse("key_codec", errors);
     let value_codec = args.parse("value_codec", errors);
-    let mut millis = |name| args.duration(name, errors).map(|d| d.as_millis() as u64);
+    let monotonic = args.flag("monotonic", errors);
+    let strategies: Vec<&str> =
+        ["monotonic", "out_of_orderness", "watermark"].into_iter().filter(|a| args.has(a)).collect();
+    if let [first, second, ..] = strategies[..] {
+        errors.at(
+            args.span(second).expect("the argument was found"),
+            format!(
+                "`{second}` and `{first}` both say how the watermark follows the records: keep one. `monotonic` is for \
+                 timestamps that only rise, `out_of_orderness = \"10s\"` for those that are late by a bounded time, \
+                 `watermark = G` for a generator of your own"
+            ),
+        );
+    }
+    let no_timestamp = args.word("no_timestamp", NO_TIMESTAMP, errors);
+    let watermark = args.parse("watermark", errors);
+    let timestamp = args.parse("timestamp", errors);
+    let mut millis = |name| {
+        let d = args.duration(name, errors)?;
+        Some(d.as_millis() as u64)
+    };
+    let close_on_idle = millis("close_on_idle");
+    let out_of_orderness = millis("out_of_orderness").or(monotonic.then_some(0));
+    let (idleness, future_bound) = (millis("idleness"), millis("future_bound"));
+    if close_on_idle == Some(0) {
+        errors.at(
+            args.span("close_on_idle").expect("the argument was found"),
+            "`close_on_idle` is zero: each pause between two records would close what is open; give a time of silence, or \
+             leave it out",
+        );
+    }
     Some(Endpoint {
         kind,
         krate,
@@ -83,9 +119,13 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
         key_codec,
         value_codec,
         decode_only,
-        out_of_orderness: millis("out_of_orderness"),
-        idleness: millis("idleness"),
-        future_bound: millis("future_bound"),
+        out_of_orderness,
+        idleness,
+        future_bound,
+        close_on_idle,
+        no_timestamp,
+        watermark,
+        timestamp,
         item,
     })
 }

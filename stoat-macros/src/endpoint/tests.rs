@@ -46,6 +46,15 @@ fn arguments_that_do_not_go_together_are_told() {
         (quote!(topic = "a", value = V, key_codec = C), "`key_codec` without `key`"),
         (quote!(topic = "a b", value = V), "cannot be a topic's name"),
         (quote!(topic = "a", value = V, idleness = "soon"), "is not a duration"),
+        (
+            quote!(topic = "a", value = V, monotonic, out_of_orderness = "1s"),
+            "`out_of_orderness` and `monotonic` both say",
+        ),
+        (quote!(topic = "a", value = V, watermark = W, monotonic), "`watermark` and `monotonic` both say"),
+        (quote!(topic = "a", value = V, close_on_idle = "0s"), "`close_on_idle` is zero"),
+        (quote!(topic = "a", value = V, no_timestamp = skipp), "did you mean `skip`?"),
+        (quote!(topic = "a", value = V, no_timestamp = wall), "it is one of `fail`, `skip`"),
+        (quote!(topic = "a", value = V, timestamp), "`timestamp` needs a value"),
     ] {
         let (_, errors) = read(Kind::Source, args);
         assert_eq!(errors.len(), 1, "{errors:?}");

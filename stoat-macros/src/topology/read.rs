@@ -31,9 +31,9 @@ const STATELESS: &[&str] = &[
 /// Methods that end a stream.
 const ENDS: &[&str] = &["sink", "for_each", "discard"];
 /// Methods that make several streams out of one.
-const SPLITS: &[&str] = &["fan_out", "split"];
+const SPLITS: &[&str] = &["fan_out", "split", "split_late"];
 /// Methods whose node has the name of its type.
-const TYPED: &[&str] = &["source", "sink", "process", "process_with"];
+const TYPED: &[&str] = &["source", "scheduled", "sink", "process", "process_with"];
 
 const STRAIGHT: &str = "a topology is a straight line, so that its graph is known at compile time: decide inside an operator \
                         (`.filter(..)`), or write two `#[topology]` functions";
@@ -336,7 +336,8 @@ impl Reader<'_> {
             Value::Builder => {
                 let others = self.arguments(call);
                 let of = first_type(call);
-                let derived = if method == "source" { type_name(of.as_ref()) } else { method.clone() };
+                let typed = TYPED.contains(&&*method);
+                let derived = if typed { type_name(of.as_ref()) } else { method.clone() };
                 let parents = self.erase_all(others);
                 Value::Stream(self.node(method, derived, of, parents))
             }

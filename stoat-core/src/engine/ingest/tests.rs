@@ -55,6 +55,17 @@ impl LaneNet for FakeNet {
 }
 
 fn ingest(partitions: u32, idleness: u64) -> Ingest {
+    with(partitions, |s| s.idleness = Duration::from_millis(idleness))
+}
+
+fn with(partitions: u32, change: impl Fn(&mut WatermarkStrategy)) -> Ingest {
+    let mut watermark = WatermarkStrategy {
+        out_of_orderness: Duration::from_millis(2),
+        idleness: Duration::ZERO,
+        future_bound: Duration::from_secs(1),
+        ..WatermarkStrategy::default()
+    };
+    change(&mut watermark);
     let plan = Plan {
         application_id: "app".to_owned(),
         inputs: Vec::new(),
@@ -69,11 +80,7 @@ fn ingest(partitions: u32, idleness: u64) -> Ingest {
         entry: Child(0),
         group: 0,
         lane_key: LaneKey::Raw,
-        watermark: WatermarkStrategy {
-            out_of_orderness: Duration::from_millis(2),
-            idleness: Duration::from_millis(idleness),
-            future_bound: Duration::from_secs(1),
-        },
+        watermark: watermark.clone(),
         name: format!("in-{i}"),
     };
     let cut = InputCut { next: 0, watermark: Timestamp::MIN };
@@ -81,6 +88,14 @@ fn ingest(partitions: u32, idleness: u64) -> Ingest {
     let limits = Limits { max_wait: Duration::from_millis(100), fetch_budget: 1 << 20 };
     let specs = (0..partitions).map(spec).collect();
     Ingest::new(&plan, specs, &cut, limits, 0)
+}
+
+/// Finds idle partitions as an engine does that asks a broker where partitions end.
+fn find_idle(ingest: &mut Ingest, now: u64, lowest: u64, ends: &[NextOffset]) -> Vec<u32> {
+    let asked = ingest.silent(now, lowest, Timestamp::MIN);
+    let answer: Vec<_> = asked.iter().map(|i| (*i, ends[*i as usize])).collect();
+    ingest.ends(now, &answer, lowest);
+    asked
 }
 
 fn fetched(partition: u32, first: Offset, times: &[i64], caught_up: bool) -> Fetched {
@@ -171,14 +186,13 @@ fn c08_slow_is_not_idle_and_an_idle_partition_is_left_out_of_the_watermark() {
     ingest.fetched(1, fetched(1, 0, &[10], false)).unwrap();
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     ingest.dispatch(&mut net, 200, Timestamp(0), 100);
-    ingest.find_idle(1_000, u64::MAX);
+    find_idle(&mut ingest, 1_000, u64::MAX, &[1, 2]);
     assert_eq!(ingest.watermarks(), [Timestamp(8)], "partition 1 has more to come: slow, not idle");
     ingest.fetched(1, fetched(1, 1, &[], true)).unwrap();
-    ingest.find_idle(1_000, 1);
+    find_idle(&mut ingest, 1_000, 1, &[1, 1]);
     assert_eq!(ingest.watermarks(), [Timestamp(8)], "its record is still inside the engine");
-    ingest.find_idle(1_000, u64::MAX);
-    // Both are idle now: the watermark stands.
-    assert_eq!(ingest.watermarks(), [Timestamp::MIN]);
+    find_idle(&mut ingest, 1_000, u64::MAX, &[1, 1]);
+    assert_eq!(ingest.watermarks(), [Timestamp(98)], "both are idle now: none holds the other back");
     ingest.fetched(0, fetched(0, 1, &[200], true)).unwrap();
     ingest.dispatch(&mut net, 1_000, Timestamp(0), 100);
     assert_eq!(ingest.watermarks(), [Timestamp(198)]);
@@ -194,4 +208,147 @@ fn a_lane_without_room_stops_the_turn_and_the_frontier_stays_before_what_waits()
     ingest.control(&mut net, Control::Barrier(Epoch(1)));
     assert_eq!(net.records.len(), 200, "a barrier comes behind everything that was dispatched");
     assert_eq!(net.controls[0].0, 201);
+}
+
+#[test]
+fn c08_a_partition_that_the_broker_knows_more_of_is_slow_and_asked_about_again_a_timeout_later() {
+    let (mut ingest, mut net) = (ingest(1, 50), FakeNet::default());
+    ingest.fetched(0, fetched(0, 0, &[100], true)).unwrap();
+    ingest.dispatch(&mut net, 0, Timestamp(0), 100);
+    // Five records lie there, and the fetch that is on its way does not bring them.
+    assert_eq!(find_idle(&mut ingest, 50, u64::MAX, &[6]), [0]);
+    assert_eq!(find_idle(&mut ingest, 99, u64::MAX, &[6]), [0; 0]);
+    assert_eq!(find_idle(&mut ingest, 100, u64::MAX, &[6]), [0]);
+    assert!(!ingest.inputs[0].idle);
+    ingest.fetched(0, fetched(0, 1, &[110, 111, 112, 113, 114], true)).unwrap();
+    ingest.dispatch(&mut net, 120, Timestamp(0), 100);
+    assert_eq!(find_idle(&mut ingest, 169, u64::MAX, &[6]), [0; 0]);
+    assert_eq!(find_idle(&mut ingest, 170, u64::MAX, &[6]), [0]);
+    assert!(ingest.inputs[0].idle);
+}
+
+#[test]
+fn c08_an_answer_that_records_have_overtaken_makes_nothing_idle() {
+    let (mut ingest, mut net) = (ingest(1, 50), FakeNet::default());
+    ingest.fetched(0, fetched(0, 0, &[100], true)).unwrap();
+    ingest.dispatch(&mut net, 0, Timestamp(0), 100);
+    assert_eq!(ingest.silent(50, u64::MAX, Timestamp::MIN), [0]);
+    ingest.fetched(0, fetched(0, 1, &[110], true)).unwrap();
+    ingest.dispatch(&mut net, 55, Timestamp(0), 100);
+    ingest.ends(50, &[(0, 1)], u64::MAX);
+    assert!(!ingest.inputs[0].idle);
+    // And while nobody could answer, nobody was silent.
+    ingest.heard_nothing(200);
+    assert_eq!(ingest.silent(249, u64::MAX, Timestamp::MIN), [0; 0]);
+    assert_eq!(ingest.silent(250, u64::MAX, Timestamp::MIN), [0]);
+}
+
+#[test]
+fn c09_event_time_goes_on_with_the_wall_clock_where_all_partitions_are_silent() {
+    let close = |s: &mut WatermarkStrategy| s.close_on_idle = Some(Duration::from_millis(100));
+    let (mut ingest, mut net) = (with(2, close), FakeNet::default());
+    ingest.fetched(0, fetched(0, 0, &[0, 500], true)).unwrap();
+    ingest.fetched(1, fetched(1, 0, &[300], true)).unwrap();
+    ingest.dispatch(&mut net, 0, Timestamp(0), 100);
+    find_idle(&mut ingest, 100, u64::MAX, &[2, 9]);
+    assert_eq!(ingest.watermarks(), [Timestamp(298)], "partition 1 has more to come");
+    find_idle(&mut ingest, 250, u64::MAX, &[2, 1]);
+    assert_eq!(ingest.watermarks(), [Timestamp(750)], "the largest time, and the silence");
+    let mark = ingest.mark(vec![None]).unwrap();
+    ingest.control(&mut net, Control::Mark(Arc::new(mark)));
+    // A record ends the silence; what closed stays closed.
+    ingest.fetched(0, fetched(0, 2, &[700], true)).unwrap();
+    ingest.dispatch(&mut net, 260, Timestamp(0), 100);
+    find_idle(&mut ingest, 350, u64::MAX, &[3, 1]);
+    assert_eq!(ingest.watermarks(), [Timestamp(750)]);
+    find_idle(&mut ingest, 400, u64::MAX, &[3, 1]);
+    assert_eq!(ingest.watermarks(), [Timestamp(840)]);
+}
+
+#[test]
+fn c09_nobody_asks_before_the_silence_would_reach_what_waits() {
+    let close = |s: &mut WatermarkStrategy| s.close_on_idle = Some(Duration::from_millis(100));
+    let (mut ingest, mut net) = (with(1, close), FakeNet::default());
+    ingest.fetched(0, fetched(0, 0, &[500], true)).unwrap();
+    ingest.dispatch(&mut net, 0, Timestamp(0), 100);
+    assert_eq!(ingest.silent(499, u64::MAX, Timestamp(1_000)), [0; 0]);
+    assert_eq!(ingest.silent(500, u64::MAX, Timestamp::MAX), [0; 0], "nothing waits");
+    assert_eq!(ingest.silent(500, u64::MAX, Timestamp(1_000)), [0]);
+}
+
+#[test]
+fn c09_a_partition_whose_source_does_not_close_holds_the_others_until_it_is_idle() {
+    let plain = with(2, |s| s.idleness = Duration::from_millis(300));
+    let specs: Vec<InputSpec> = plain.inputs.iter().map(|i| i.spec.clone()).collect();
+    let (mut ingest, mut net) = (plain, FakeNet::default());
+    for (input, mut spec) in ingest.inputs.iter_mut().zip(specs) {
+        spec.watermark.close_on_idle =
+            (input.keyless == lane_hash(&0_u32.to_be_bytes())).then_some(Duration::from_millis(100));
+        input.spec = spec;
+    }
+    ingest.fetched(0, fetched(0, 0, &[500], true)).unwrap();
+    ingest.fetched(1, fetched(1, 0, &[300], true)).unwrap();
+    ingest.dispatch(&mut net, 0, Timestamp(0), 100);
+    find_idle(&mut ingest, 200, u64::MAX, &[1, 1]);
+    assert_eq!(ingest.watermarks(), [Timestamp(298)]);
+    find_idle(&mut ingest, 300, u64::MAX, &[1, 1]);
+    assert_eq!(ingest.watermarks(), [Timestamp(800)]);
+}
+
+/// A partition whose records say how far it is: the first byte of the value.
+#[derive(Default)]
+struct Said(i64);
+
+impl WatermarkGenerator for Said {
+    fn on_record(&mut self, _timestamp: Timestamp, record: &crate::record::RawRecord<'_>) -> Watermark {
+        self.0 = i64::from(record.value.and_then(|v| v.first()).copied().unwrap_or_default());
+        Timestamp(self.0)
+    }
+}
+
+#[test]
+fn a_generator_of_the_users_moves_the_watermark_forward_only_and_not_beyond_the_bound() {
+    let custom = |s: &mut WatermarkStrategy| s.generator = Some(crate::time::Generator::of::<Said>());
+    let (mut ingest, mut net) = (with(1, custom), FakeNet::default());
+    for (offset, says, watermark) in [(0, 20_u8, 20), (1, 10, 20), (2, 90, 50)] {
+        let mut batch = RecordBatch::default();
+        batch.push(offset, Timestamp(1), Some(b"k"), Some(&[says]), Headers::default());
+        let partition = TopicPartition::new("in", 0);
+        ingest.fetched(0, Fetched { partition, batch, position: offset + 1, caught_up: true }).unwrap();
+        // The wall clock is 950 ms before 1970, the bound a second.
+        ingest.dispatch(&mut net, 0, Timestamp(-950), 100);
+        assert_eq!(ingest.watermarks(), [Timestamp(watermark)]);
+    }
+}
+
+#[test]
+fn n6_a_record_without_a_timestamp_is_skipped_on_request_and_its_offset_passed() {
+    let counters = metrics::Counters::default();
+    counters.during(|| {
+        let (mut ingest, mut net) = (with(1, |s| s.no_timestamp = NoTimestamp::Skip), FakeNet::default());
+        ingest.fetched(0, fetched(0, 0, &[5, -1, 7, -1], true)).unwrap();
+        assert_eq!(ingest.dispatch(&mut net, 0, Timestamp(0), 100).records, 4);
+        assert_eq!(order(&net), [(0, 0), (0, 2)]);
+        assert_eq!((ingest.cuts()[0].next, ingest.records()), (4, 4), "there is something to commit");
+        assert_eq!(ingest.origin(2).unwrap(), Origin { partition: 0, offset: 2 });
+    });
+    assert_eq!(counters.get(metrics::DROPPED_RECORDS), Some(2));
+}
+
+#[test]
+fn n6_late_and_future_records_are_counted() {
+    let counters = metrics::Counters::default();
+    counters.during(|| {
+        let (mut ingest, mut net) = (ingest(1, 0), FakeNet::default());
+        ingest.fetched(0, fetched(0, 0, &[100, 5_000, 10], true)).unwrap();
+        ingest.dispatch(&mut net, 0, Timestamp(0), 100);
+        let mark = ingest.mark(vec![None]).unwrap();
+        assert_eq!(mark.watermarks, [Timestamp(98)]);
+        assert_eq!(counters.get(metrics::LATE_RECORDS), Some(0), "what counts is the mark before the record");
+        ingest.control(&mut net, Control::Mark(Arc::new(mark)));
+        ingest.fetched(0, fetched(0, 3, &[97, 98], true)).unwrap();
+        ingest.dispatch(&mut net, 0, Timestamp(0), 100);
+    });
+    assert_eq!(counters.get(metrics::LATE_RECORDS), Some(1));
+    assert_eq!(counters.get(metrics::FUTURE_RECORDS), Some(1));
 }

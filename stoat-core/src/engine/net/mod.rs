@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use self::wiring::{Edge, Wiring, Worker};
 use super::lane::{Lane, LaneParts};
+use crate::affinity::{LaneChecks, LanePlace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{LaneId, LaneIdx, SubTopologyId};
 use crate::operator::Child;
@@ -60,12 +61,14 @@ pub struct NetSettings {
     pub step_records: usize,
     /// A lane reports the position of its pending event timer of this number (from 1) with each mark.
     pub timers_per_mark: usize,
+    /// The checks of lane affinity.
+    pub checks: LaneChecks,
 }
 
 impl Default for NetSettings {
     /// 8 batches, 256 records, 10,000 timers.
     fn default() -> Self {
-        Self { credit: 8, step_records: 256, timers_per_mark: 10_000 }
+        Self { credit: 8, step_records: 256, timers_per_mark: 10_000, checks: LaneChecks::default() }
     }
 }
 
@@ -120,6 +123,8 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
         let names: Arc<[String]> = nodes.iter().map(|n| n.name.clone()).collect();
         let edges: Vec<&Edge> = wiring.edges.iter().filter(|e| e.from == sub).collect();
         for lane in 0..build.lane_counts[sub] {
+            let lanes = build.lane_counts[sub];
+            let place = (lanes > 1).then(|| Arc::new(LanePlace::new(lane, lanes, build.settings.checks)));
             let mut arena = Vec::with_capacity(nodes.len());
             for node in &nodes {
                 let hand_over = node.kind == NodeKind::HandOver;
@@ -134,6 +139,7 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
                     receiving_lanes: receiving.map_or(0, |e| build.lane_counts[e.to]),
                     stores: build.stores,
                     cache: build.cache_budget / all as usize,
+                    place: place.as_ref(),
                 })
                 .map_err(|e| e.at(format!("node `{}`", node.name)))?;
                 arena.push(Some(operator));
@@ -150,6 +156,7 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
                 punctuated: build.punctuated[sub],
                 foreign: graph.stores.iter().any(|s| s.foreign && s.sub.0 as usize == sub),
                 timers_per_mark: build.settings.timers_per_mark,
+                place,
                 cache_budget: build.cache_budget / all as usize,
             });
             workers.push(wiring.worker(lane));

@@ -7,6 +7,7 @@ use std::task::Waker;
 use super::super::epoch::merge;
 use super::super::message::{Control, Frozen, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, NetEvent};
 use super::{DeterministicNet, NetBuild, NetSettings, build_lanes};
+use crate::affinity::LaneChecks;
 use crate::error::Result;
 use crate::hash::lane_of;
 use crate::id::{Epoch, Generation, LaneId, LaneIdx, SubTopologyId};
@@ -362,6 +363,7 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
             credit: 1 + (with.seed % 3) as u32,
             step_records: 1 + (with.seed % 7) as usize,
             timers_per_mark: 1,
+            checks: LaneChecks::off(),
         },
     };
     let mut r = Replayer {

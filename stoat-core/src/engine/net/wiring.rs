@@ -57,6 +57,9 @@ impl Wiring {
         for s in &graph.sources {
             sources[graph.nodes[s.node.0 as usize].sub.0 as usize] = true;
         }
+        for s in &graph.schedules {
+            sources[graph.nodes[s.node.0 as usize].sub.0 as usize] = true;
+        }
         for (sub, fed) in sources.iter().enumerate() {
             if !fed && !edges.iter().any(|e| e.to == sub) {
                 return Err(defect(format!("nothing feeds sub-topology {sub}")));

@@ -2,15 +2,18 @@
 //!
 //! `STOAT_SIM_SEEDS=n` runs n times as many seeds of each test. A failure names its seed; `STOAT_SIM_SEED=s` runs that one only.
 
+mod affinity;
 mod check;
 mod counts;
 mod faults;
 mod model;
 mod money;
 mod owners;
+mod schedules;
 mod shapes;
 mod start;
 mod stores;
+mod time;
 mod timers;
 
 use std::collections::VecDeque;
@@ -195,6 +198,7 @@ impl World {
             credit: 1 + self.random.below(3) as u32,
             step_records: 1 + self.random.below(6) as usize,
             timers_per_mark: 1 + self.random.below(4) as usize,
+            ..NetSettings::default()
         };
         // Lanes that are always at rest, that lag a little, that lag far behind.
         let per_poll = self.random.one_of(&[0, 12, 40, 200]);
@@ -208,7 +212,7 @@ impl World {
                 writer: Box::new(SlowWriter { jobs: VecDeque::new(), random: Random(seed) }),
                 net: Box::new(move |build: &NetBuild<'_>| {
                     let build = NetBuild {
-                        settings,
+                        settings: NetSettings { checks: build.settings.checks, ..settings },
                         // Now and then nothing clean is kept, or little, so that reads go to the store, and timers that are
                         // not the next two of a lane are far.
                         cache_budget: build.cache_budget.min(cache),

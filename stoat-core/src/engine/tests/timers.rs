@@ -14,7 +14,7 @@ use crate::store::{StoreKind, StoreSet};
 
 /// Closes what was open 20 ms after the last record of a key.
 #[processor(input = (String, String), output = String)]
-struct Close {
+pub(super) struct Close {
     #[state(codec = Utf8)]
     open: Keyed<String>,
     #[timer]
@@ -83,7 +83,7 @@ fn length_key(value: &str) -> String {
 }
 
 #[derive(Default)]
-struct Closing {
+pub(super) struct Closing {
     twice: bool,
     open: [BTreeMap<String, String>; 2],
     idle: [BTreeMap<String, i64>; 2],
@@ -166,7 +166,7 @@ impl Model for Closing {
 }
 
 /// Event time runs evenly, up to 5 ms out of order.
-fn even(r: &mut Random, n: u64) -> Fed {
+pub(super) fn even(r: &mut Random, n: u64) -> Fed {
     let time = START + (n * 4) as i64 - r.below(5) as i64;
     fed(format!("k{}", r.below(12)), format!("v{n}"), time)
 }

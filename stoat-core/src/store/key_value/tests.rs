@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::KeyValueStore;
+use crate::affinity::{Affinity, LaneChecks, LanePlace, Watched};
 use crate::codec::{Json, Utf8};
 use crate::engine::tag::Path;
 use crate::error::ErrorKind;
@@ -28,6 +29,11 @@ fn seed(bytes: Arc<dyn ByteStore>, lane: u32, lanes: u32) -> FieldSeed {
         lane,
         lanes,
         cache: 1 << 20,
+        affinity: (lanes > 1).then(|| {
+            let place = LanePlace::new(lane, lanes, LaneChecks::default());
+            Affinity::new(Arc::new(place), Arc::new(Watched::new("Daily".into())))
+        }),
+        reencode: None,
     }
 }
 
@@ -70,21 +76,24 @@ fn the_current_key_is_fresh_and_every_other_key_as_of_the_last_commit() {
 }
 
 #[test]
-fn a_write_to_a_key_of_another_lane_is_an_error_that_names_the_field() {
+fn i16_a_write_to_a_key_of_another_lane_is_an_error_that_names_the_field_and_ends_the_handler() {
     let lanes = 4;
     let key = |i: u32| format!("key {i}");
     let lane = |i: u32| lane_of(lane_hash(key(i).as_bytes()), lanes);
     let other = (1..1000).find(|i| lane(*i) != lane(0)).unwrap();
     let same = (1..1000).find(|i| lane(*i) == lane(0)).unwrap();
     let mut store = Store::make(seed(TestStore::new(StoreKind::KeyValue), lane(0), lanes));
-    inside(&mut store, &key(0), |s| {
-        s.put(&key(0), 1).unwrap();
-        s.put(&key(same), 1).unwrap();
-        let e = s.put(&key(other), 1).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::Lane);
+    let current = current(key(0).as_bytes(), true);
+    store.enter(&Entered { key: &current, timestamp: Timestamp(7), number: 1, path: &Path::default() });
+    store.put(&key(0), 1).unwrap();
+    store.put(&key(same), 1).unwrap();
+    assert_eq!(store.get(&key(other)).unwrap(), None, "reading is allowed");
+    let e = store.put(&key(other), 1).unwrap_err();
+    // Whatever the handler makes of it, its end says so again.
+    for e in [e, store.leave(0).unwrap_err()] {
+        assert_eq!(e.kind(), ErrorKind::TimerLaneAffinity);
         assert!(e.to_string().contains("a write of field `by_day` of `Daily`"), "{e}");
-        assert_eq!(s.get(&key(other)).unwrap(), None, "reading is allowed");
-    });
+    }
     let mut rows = Vec::new();
     store.freeze(Epoch(1), &mut rows).unwrap();
     assert_eq!(rows.len(), 2);

@@ -1,0 +1,175 @@
+//! Scheduled sources of a running generation: which tick is due, and what it emits.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::ingest::Ingest;
+use super::message::LaneNet;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::SubTopologyId;
+use crate::operator::Child;
+use crate::plan::Plan;
+use crate::record::RecordBatch;
+use crate::schedule::{Emitter, Tick, Timetable};
+use crate::time::{TimeDomain, Timestamp, Watermark};
+use crate::topology::graph::Graph;
+
+struct Scheduled {
+    name: String,
+    sub: SubTopologyId,
+    entry: Child,
+    timetable: Timetable,
+    emit: Emitter,
+    /// The last tick that was handled or passed over; `None`: the schedule is new.
+    last: Option<Timestamp>,
+    /// Whether `last` is not committed, though nothing has ticked.
+    new: bool,
+    /// Before this nothing is due.
+    next: Timestamp,
+}
+
+/// All schedules of a topology.
+pub struct Schedules {
+    all: Vec<Scheduled>,
+    /// Since when the process runs: what was due before was missed.
+    started: Timestamp,
+}
+
+impl Schedules {
+    /// Goes on behind the last ticks of a committed cut.
+    pub fn new(graph: &Graph, places: &[Child], last: &BTreeMap<String, Timestamp>, started: Timestamp) -> Self {
+        let all = graph
+            .schedules
+            .iter()
+            .map(|s| {
+                let last = last.get(&s.name).copied();
+                // A new one begins now; one of event time begins with the first watermark.
+                let begins = || match s.timetable.clock() {
+                    TimeDomain::Wall => s.timetable.newest(started),
+                    TimeDomain::Event => None,
+                };
+                Scheduled {
+                    name: s.name.clone(),
+                    sub: graph.nodes[s.node.0 as usize].sub,
+                    entry: places[s.node.0 as usize],
+                    timetable: s.timetable.clone(),
+                    emit: s.emit,
+                    new: last.is_none(),
+                    last: last.or_else(begins),
+                    next: Timestamp::MIN,
+                }
+            })
+            .collect();
+        Self { all, started }
+    }
+
+    /// Their names.
+    pub fn names(&self) -> Vec<String> {
+        self.all.iter().map(|s| s.name.clone()).collect()
+    }
+
+    /// The last tick of each, by name: what a barrier that is sent now commits.
+    pub fn last(&self) -> BTreeMap<String, Timestamp> {
+        self.all.iter().filter_map(|s| Some((s.name.clone(), s.last?))).collect()
+    }
+
+    /// When the next tick of the wall clock is due.
+    pub fn next_wall(&self) -> Option<Timestamp> {
+        self.all.iter().filter(|s| s.timetable.clock() == TimeDomain::Wall).map(|s| s.next).min()
+    }
+
+    /// Handles the ticks that are due; returns how many.
+    ///
+    /// # Errors
+    /// What an emitter returned, with the schedule and the tick; a panic too.
+    pub fn run(&mut self, ingest: &mut Ingest, net: &mut dyn LaneNet, wall: Timestamp) -> Result<usize> {
+        let mut handled = 0;
+        for i in 0..self.all.len() {
+            let event = ingest.event_time();
+            let s = &mut self.all[i];
+            let (now, started) = match s.timetable.clock() {
+                TimeDomain::Wall => (wall, self.started),
+                // Event time does not pass while the application is down.
+                TimeDomain::Event => (event, Timestamp::MIN),
+            };
+            if now < s.next || now == Timestamp::MIN {
+                continue;
+            }
+            let turn = s.timetable.turn(s.last, now, started);
+            let passed = std::mem::take(&mut s.new) || turn.last != s.last;
+            for at in turn.fire {
+                self.fire(i, at, ingest, net, wall)?;
+                handled += 1;
+            }
+            let s = &mut self.all[i];
+            s.last = turn.last;
+            s.next = s.last.and_then(|l| s.timetable.next(l)).unwrap_or(Timestamp::MAX);
+            if passed {
+                ingest.schedule_passed();
+            }
+        }
+        Ok(handled)
+    }
+
+    /// Handles one tick of a schedule.
+    fn fire(&self, i: usize, at: Timestamp, ingest: &mut Ingest, net: &mut dyn LaneNet, wall: Timestamp) -> Result<()> {
+        let s = &self.all[i];
+        let tick = Tick { time: at, wall_clock: wall, watermark: ingest.event_time() };
+        let mut batch = RecordBatch::default();
+        let done = catch_unwind(AssertUnwindSafe(|| (s.emit)(tick, &mut batch))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            Err(Error::handler(format!("the code panicked: {}", text.as_deref().unwrap_or("without a text"))))
+        });
+        done.map_err(|e| e.into_kind(ErrorKind::Handler).at(format!("schedule `{}`, tick at {at}", s.name)))?;
+        ingest.emit(net, i as u32, s.sub, s.entry, batch);
+        ingest.scheduled_reached(s.sub, at);
+        Ok(())
+    }
+
+    /// Handles a tick of one schedule now, whatever its times.
+    ///
+    /// # Errors
+    /// As [`Schedules::run`]; when there is no such schedule.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn fire_now(
+        &mut self,
+        name: &str,
+        at: Timestamp,
+        ingest: &mut Ingest,
+        net: &mut dyn LaneNet,
+        wall: Timestamp,
+    ) -> Result<()> {
+        let i = self.known(name)?;
+        self.fire(i, at, ingest, net, wall)
+    }
+
+    /// The place of a schedule.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn known(&self, name: &str) -> Result<usize> {
+        self.all.iter().position(|s| s.name == name).ok_or_else(|| {
+            let text = format!("the topology has no schedule `{name}`; it has: {}", self.names().join(", "));
+            Error::new(ErrorKind::Topology, text)
+        })
+    }
+
+    /// Lets time go on where only schedules feed a sub-topology, so that it holds back nothing behind it: to the wall clock,
+    /// or to the last tick that event time has reached. Called when a mark goes out anyway.
+    pub fn reach(&self, plan: &Plan, ingest: &mut Ingest, wall: Timestamp) {
+        let mut low: BTreeMap<SubTopologyId, Watermark> = BTreeMap::new();
+        for s in &self.all {
+            let reached = match s.timetable.clock() {
+                TimeDomain::Wall => wall,
+                TimeDomain::Event => s.last.unwrap_or(Timestamp::MIN),
+            };
+            low.entry(s.sub).and_modify(|l| *l = (*l).min(reached)).or_insert(reached);
+        }
+        for (sub, reached) in low {
+            debug_assert!(plan.subs[sub.0 as usize].has_sources, "a schedule is a source");
+            ingest.scheduled_reached(sub, reached);
+        }
+    }
+}
