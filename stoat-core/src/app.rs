@@ -170,6 +170,7 @@ impl App {
     /// A wrong configuration or topology, a state directory that is locked or cannot be written.
     pub fn prepare(mut self, args: &Args) -> Result<Prepared> {
         args.apply(&mut self.config)?;
+        self.config.check()?;
         let graph = self.graph()?;
         Prepared::new(graph, self.config)
     }

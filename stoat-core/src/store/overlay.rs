@@ -16,6 +16,12 @@ pub(crate) type KeyBytes = SmallVec<[u8; 24]>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
+impl Slot {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 #[derive(Debug)]
 struct Entry<V> {
     key: KeyBytes,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::broker::Fetched;
+use crate::config::EmitMode;
 use crate::codec::{Decode, Encode, codec_id, decode_opt};
 use crate::engine::epoch::merge;
 use crate::engine::ingest::{Cut, Ingest, InputSpec, Limits};
@@ -58,12 +59,16 @@ pub struct Options {
     /// Whether every call that makes the topology work also commits. Without it only [`TestDriver::commit`] does: outputs
     /// are read, other keys seen and timers for other keys set when the commit is done, as in production.
     pub commit_each: bool,
+    /// When aggregations hand on what has changed (`stoat.emit.mode`).
+    pub emit: EmitMode,
 }
 
 impl Default for Options {
-    /// 16 lanes; the clock begins at 2100-01-01T00:00:00Z, behind the timestamps that tests use; each call commits.
+    /// 16 lanes; the clock begins at 2100-01-01T00:00:00Z, behind the timestamps that tests use; each call commits;
+    /// aggregations hand on each update.
     fn default() -> Self {
-        Self { lanes: 16, start: Timestamp::from_millis(4_102_444_800_000), commit_each: true }
+        let start = Timestamp::from_millis(4_102_444_800_000);
+        Self { lanes: 16, start, commit_each: true, emit: EmitMode::Eager }
     }
 }
 
@@ -148,7 +153,7 @@ impl TestDriver {
             wall: options.start,
             // Nothing clean is kept, so that each epoch reads through the codecs what the last one wrote.
             cache_budget: 0,
-            settings: NetSettings::default(),
+            settings: NetSettings { emit: options.emit, ..NetSettings::default() },
         })?;
         let entries = places(&graph);
         let specs: Vec<InputSpec> = plan

@@ -167,4 +167,6 @@ pub struct LaneBuild<'a> {
     pub receiving_lanes: u32,
     /// All stores' bytes, by [`StoreId`].
     pub stores: &'a [Arc<dyn ByteStore>],
+    /// Whether aggregations hand on what has changed at barriers only.
+    pub on_barrier: bool,
 }

@@ -495,7 +495,7 @@ impl<'a> ChunkReader<'a> {
         }
         self.left -= 1;
         let c = &mut self.records;
-        let offset = self.head.base + c.uv()? as i64;
+        let offset = self.head.base.checked_add_unsigned(c.uv()?).ok_or("an offset is larger than any")?;
         let timestamp = Timestamp(self.head.first_ts.wrapping_add(c.sv()?));
         let (key, value) = (c.opt()?, c.opt()?);
         let n = c.uv()?;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use self::wiring::{Edge, Wiring, Worker};
 use super::lane::{Lane, LaneParts};
+use crate::config::EmitMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{LaneId, LaneIdx, StoreId, SubTopologyId};
@@ -61,12 +62,14 @@ pub struct NetSettings {
     pub step_records: usize,
     /// A lane reports the position of its pending event timer of this number (from 1) with each mark.
     pub timers_per_mark: usize,
+    /// When aggregations hand on what has changed.
+    pub emit: EmitMode,
 }
 
 impl Default for NetSettings {
-    /// 8 batches, 256 records, 10,000 timers.
+    /// 8 batches, 256 records, 10,000 timers; updates at once.
     fn default() -> Self {
-        Self { credit: 8, step_records: 256, timers_per_mark: 10_000 }
+        Self { credit: 8, step_records: 256, timers_per_mark: 10_000, emit: EmitMode::Eager }
     }
 }
 
@@ -134,6 +137,7 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
                     children,
                     receiving_lanes: receiving.map_or(0, |e| build.lane_counts[e.to]),
                     stores: build.stores,
+                    on_barrier: build.settings.emit == EmitMode::OnBarrier,
                 })
                 .map_err(|e| e.at(format!("node `{}`", node.name)))?;
                 arena.push(Some(operator));

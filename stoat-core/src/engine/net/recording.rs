@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use super::super::epoch::merge;
 use super::super::message::{Control, Frozen, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, NetEvent};
+use crate::config::EmitMode;
 use super::{DeterministicNet, NetBuild, NetSettings, build_lanes};
 use crate::error::Result;
 use crate::hash::lane_of;
@@ -212,6 +213,8 @@ pub struct Replay<'a> {
     pub seed: u64,
     /// The wall clock at the beginning.
     pub wall: Timestamp,
+    /// When aggregations hand on what has changed.
+    pub emit: EmitMode,
 }
 
 struct Replayer {
@@ -347,6 +350,7 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
             credit: 1 + (with.seed % 3) as u32,
             step_records: 1 + (with.seed % 7) as usize,
             timers_per_mark: 1,
+            emit: with.emit,
         },
     };
     let mut r = Replayer {

@@ -409,7 +409,7 @@ impl Setup {
     pub(super) fn new(g: &Graph, lanes: u32, credit: u32) -> Self {
         Self {
             counts: vec![lanes; g.subs as usize],
-            settings: NetSettings { credit, step_records: 4, timers_per_mark: 2 },
+            settings: NetSettings { credit, step_records: 4, timers_per_mark: 2, ..NetSettings::default() },
             watermarks: vec![Timestamp::MIN; g.subs as usize],
             wall: 0,
             cache_budget: 300,

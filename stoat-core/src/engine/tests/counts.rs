@@ -52,7 +52,7 @@ pub(super) fn line(r: &mut Random, n: u64) -> Fed {
 }
 
 #[test]
-fn i03_i06_i09_counts_are_exact_under_crashes_lost_answers_and_other_lane_counts() {
+fn t35_t37_i03_i06_i09_counts_are_exact_under_crashes_lost_answers_and_other_lane_counts() {
     let graph = graph_of(counts);
     for seed in seeds(0, 30) {
         let _seed = Seed(seed);

@@ -15,7 +15,7 @@ fn exact(world: &World, fed: u64) {
 }
 
 #[test]
-fn i10_of_two_processes_exactly_one_goes_on() {
+fn t34_i10_of_two_processes_exactly_one_goes_on() {
     let graph = graph_of(counts);
     for seed in seeds(2_000, 60) {
         let _seed = Seed(seed);
@@ -108,7 +108,7 @@ fn i10_a_frozen_owner_that_wakes_after_another_has_claimed_changes_nothing() {
 }
 
 #[test]
-fn i10_fencing_without_another_owner_never_stops_a_process() {
+fn n3_i10_fencing_without_another_owner_never_stops_a_process() {
     let graph = graph_of(counts);
     for seed in seeds(2_200, 6) {
         let _seed = Seed(seed);

@@ -65,7 +65,7 @@ impl Close2 {
     }
 }
 
-fn closes(t: &mut Topology) {
+pub(super) fn closes(t: &mut Topology) {
     t.source::<In>().process::<Close>().sink::<Out>();
 }
 
@@ -80,7 +80,7 @@ fn length_key(value: &str) -> String {
 }
 
 #[derive(Default)]
-struct Closing {
+pub(super) struct Closing {
     twice: bool,
     open: [BTreeMap<String, String>; 2],
     idle: [BTreeMap<String, i64>; 2],
