@@ -56,7 +56,7 @@ listener.security.protocol.map=DIRECT:PLAINTEXT,APP:PLAINTEXT,CONTROLLER:PLAINTE
 auto.create.topics.enable=false\nlog.initial.task.delay.ms=1000\nlog.retention.check.interval.ms=1000
 offsets.topic.replication.factor=1\noffsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\ntransaction.state.log.num.partitions=1
-transaction.abort.timed.out.transaction.cleanup.interval.ms=1000\ngroup.initial.rebalance.delay.ms=0\n",
+broker.session.timeout.ms=20000\ninitial.broker.registration.timeout.ms=120000\ngroup.initial.rebalance.delay.ms=0\n",
             kafka.dir.display()
         );
         std::fs::write(kafka.settings(), settings).map_err(text)?;
