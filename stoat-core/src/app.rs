@@ -407,6 +407,8 @@ pub fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
+        // It would be told by printing to standard error, which panics where nobody reads that any more.
+        .log_internal_errors(false)
         .try_init();
 }
 

@@ -154,7 +154,16 @@ impl KafkaConfig {
 
     /// For the client that asks about topics and groups.
     pub(super) fn admin(&self) -> Settings {
-        self.build(&[], &[("allow.auto.create.topics", "false".into())])
+        self.build(
+            &[],
+            &[
+                // It joins no group. But where the broker that it asks about one does not coordinate that group (any more),
+                // librdkafka 2.12 notes so at the client's own group, and a client without one ends the process by SIGSEGV.
+                ("group.id", self.group_id.clone()),
+                ("enable.auto.commit", "false".into()),
+                ("allow.auto.create.topics", "false".into()),
+            ],
+        )
     }
 
     fn producer(&self, batch_size: usize, forced: &[(&str, String)]) -> Settings {
