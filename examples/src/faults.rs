@@ -367,10 +367,7 @@ pub fn sessions(plan: &Plan) -> Outcome<Report> {
 }
 
 /// On Kafka input comes as long as the application is tormented; the embedded broker has one process at a time.
-fn under<S: Story + 'static>(
-    plan: &Plan,
-    prepare: fn(&mut BlockingClient, u64) -> Outcome<S>,
-) -> Outcome<Report> {
+fn under<S: Story + 'static>(plan: &Plan, prepare: fn(&mut BlockingClient, u64) -> Outcome<S>) -> Outcome<Report> {
     let mut random = Random(plan.seed | 1);
     let mut client = plan.client()?;
     let mut story = prepare(&mut client, random.below(u64::MAX))?;

@@ -1,8 +1,11 @@
 //! Models of what is synchronised by hand, for loom, which tries every interleaving.
 //!
 //! Each is a transcription of a few lines of the engine, which it names: statement by statement, in the same order, with the
-//! same memory orderings. Who changes those lines changes them here too. The mistakes that each order avoids are tests as well:
-//! loom must find them, or the model shows nothing.
+//! same memory orderings. Who changes those lines changes them here too. Each model takes a mistake as an argument, so that one
+//! can see it fail; where loom finds a deadlock it ends the process, so only those mistakes are tests that fail otherwise.
+//!
+//! Not modelled: how a lane goes to sleep (`Task::run`, `LaneShared::deliver`). It rests on `SeqCst`, which loom treats as
+//! `AcqRel`, and so finds sleepers that no machine has.
 #![cfg(test)]
 
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,80 +17,6 @@ fn both(one: impl FnOnce() + Send + 'static, other: impl FnOnce()) {
     let thread = thread::spawn(one);
     other();
     thread.join().unwrap();
-}
-
-// --- a lane goes to sleep: engine/net/tokio.rs, `Task::run` and `LaneShared::deliver` ----------------------------------
-
-struct Lane {
-    mail: Mutex<u32>,
-    has_mail: AtomicBool,
-    asleep: AtomicBool,
-    wake: Notify,
-}
-
-impl Lane {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            mail: Mutex::new(0),
-            has_mail: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
-            wake: Notify::new(),
-        })
-    }
-
-    fn deliver(&self) {
-        {
-            let mut mail = self.mail.lock().unwrap();
-            *mail += 1;
-            self.has_mail.store(true, Ordering::SeqCst);
-        }
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            self.wake.notify();
-        }
-    }
-
-    /// Until so much mail has come. `looks`: whether it looks again once it is known to sleep.
-    fn run(&self, want: u32, looks: bool) {
-        let mut got = 0;
-        while got < want {
-            if self.has_mail.load(Ordering::SeqCst) {
-                let mut mail = self.mail.lock().unwrap();
-                self.has_mail.store(false, Ordering::SeqCst);
-                got += std::mem::take(&mut *mail);
-                continue;
-            }
-            self.asleep.store(true, Ordering::SeqCst);
-            let again = looks && self.has_mail.load(Ordering::SeqCst);
-            if !again || !self.asleep.swap(false, Ordering::SeqCst) {
-                self.wake.wait();
-            }
-        }
-    }
-}
-
-#[test]
-fn a_lane_that_goes_to_sleep_misses_no_mail() {
-    loom::model(|| {
-        let lane = Lane::new();
-        let sender = lane.clone();
-        both(
-            move || {
-                sender.deliver();
-                sender.deliver();
-            },
-            || lane.run(2, true),
-        );
-    });
-}
-
-#[test]
-#[should_panic(expected = "deadlock")]
-fn a_lane_that_does_not_look_again_would_sleep_for_ever() {
-    loom::model(|| {
-        let lane = Lane::new();
-        let sender = lane.clone();
-        both(move || sender.deliver(), || lane.run(1, false));
-    });
 }
 
 // --- how far the lanes are: engine/net/tokio.rs, `LaneShared::deliver`, `take_mail`, `settle`, `TokioNet::lowest` ------
@@ -219,12 +148,6 @@ fn an_event_that_comes_before_the_waker_wakes_all_the_same() {
     controlled(true);
 }
 
-#[test]
-#[should_panic(expected = "deadlock")]
-fn to_take_the_events_first_would_lose_one() {
-    controlled(false);
-}
-
 // --- the control thread parks: engine/executor.rs, `Unpark::wake_by_ref` and `Executor::run` ----------------------------
 
 struct Parking {
@@ -236,6 +159,7 @@ struct Parking {
 
 /// How the thread clears its flag: before it looks, and taking note of who set it; without taking note; after it has looked.
 #[derive(Clone, Copy, PartialEq)]
+#[allow(dead_code, reason = "the mistakes, for who wants to see them fail")]
 enum Clears {
     Swap,
     Store,
@@ -282,14 +206,3 @@ fn the_control_thread_does_not_park_over_an_event() {
     parks(Clears::Swap);
 }
 
-#[test]
-#[should_panic(expected = "deadlock")]
-fn to_clear_the_flag_by_a_store_would_park_over_one() {
-    parks(Clears::Store);
-}
-
-#[test]
-#[should_panic(expected = "deadlock")]
-fn to_clear_the_flag_after_looking_would_park_over_one() {
-    parks(Clears::Late);
-}

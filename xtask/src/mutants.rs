@@ -97,18 +97,21 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "late-record-after-restart",
-        changes: &[(
-            RUN,
-            "        let marked: Vec<Watermark> =\n            plan.subs.iter().map(|s| record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN)).collect();\n",
-            "        let mut marked: Vec<Watermark> =\n            plan.subs.iter().map(|s| record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN)).collect();\n        \
+        changes: &[
+            (
+                RUN,
+                "        let marked: Vec<Watermark> =\n            plan.subs.iter().map(|s| record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN)).collect();\n",
+                "        let mut marked: Vec<Watermark> =\n            plan.subs.iter().map(|s| record.watermarks.get(&s.name).copied().unwrap_or(Timestamp::MIN)).collect();\n        \
              if crate::mutant(\"late-record-after-restart\") {\n            marked.fill(Timestamp::MIN);\n        }\n",
-        ), (
-            "stoat-core/src/engine/core.rs",
-            "        let counts = plan.lane_counts();\n        let build",
-            "        let watermarks = if crate::mutant(\"late-record-after-restart\") {\n            \
+            ),
+            (
+                "stoat-core/src/engine/core.rs",
+                "        let counts = plan.lane_counts();\n        let build",
+                "        let watermarks = if crate::mutant(\"late-record-after-restart\") {\n            \
              vec![Timestamp::MIN; watermarks.len()]\n        } else {\n            watermarks\n        };\n        \
              let counts = plan.lane_counts();\n        let build",
-        )],
+            ),
+        ],
     },
     Mutant {
         name: "timer-fired-twice",

@@ -158,9 +158,26 @@ fn table(happened: &Chaotic) -> bool {
     say!("broker: {} restarts after SIGTERM, {} after SIGKILL", b.restarts.0, b.restarts.1);
     say!("broker: stood still {} times, {} s in all", b.stalls.0, b.stalls.1.as_secs());
     let (cut, held, refused) = b.cuts;
-    say!("connections: cut {cut} times, held and cut {held} times, cut and refused {refused} times; {} streams", b.streams);
+    say!(
+        "connections: cut {cut} times, held and cut {held} times, cut and refused {refused} times; {} streams",
+        b.streams
+    );
     say!("");
-    let head = ["story", "kills", "at work", "starting", "in place", "ended", "in", "out", "lost", "doubled", "changelog", "cuts", "wrong"];
+    let head = [
+        "story",
+        "kills",
+        "at work",
+        "starting",
+        "in place",
+        "ended",
+        "in",
+        "out",
+        "lost",
+        "doubled",
+        "changelog",
+        "cuts",
+        "wrong",
+    ];
     say!("{:>10}{}", head[0], head[1..].iter().map(|h| format!("{h:>11}")).collect::<String>());
     for row in &happened.rows {
         let r = &row.report;
@@ -181,8 +198,12 @@ fn table(happened: &Chaotic) -> bool {
         say!("{:>10}{}", row.story, figures.iter().map(|f| format!("{f:>11}")).collect::<String>());
     }
     say!("");
-    say!("at work: killed with input that was not committed; starting: killed before it ran; in place: restarts of the engine");
-    say!("within a process; ended: ends that it came to by itself; changelog: entries that differ; wrong: committed cuts whose");
+    say!(
+        "at work: killed with input that was not committed; starting: killed before it ran; in place: restarts of the engine"
+    );
+    say!(
+        "within a process; ended: ends that it came to by itself; changelog: entries that differ; wrong: committed cuts whose"
+    );
     say!("balances do not add up to 0");
     for row in &happened.rows {
         for end in &row.ended {

@@ -94,7 +94,11 @@ fn result(client: &mut BlockingClient) -> Result<()> {
     client.read_all("totals", |_, r| totals.extend(r.value.map(<[u8]>::to_vec)))?;
     let wrong = totals.iter().filter(|t| t.as_slice() != b"0").count();
     let transfers: u64 = accounts.values().map(|a| a.transfers).sum::<u64>() / 2;
-    say!("\n{} accounts, {transfers} transfers, sum {}", accounts.len(), accounts.values().map(|a| a.balance).sum::<i64>());
+    say!(
+        "\n{} accounts, {transfers} transfers, sum {}",
+        accounts.len(),
+        accounts.values().map(|a| a.balance).sum::<i64>()
+    );
     say!("{} totals were written, one per commit; {wrong} of them are not 0", totals.len());
     let mut rich: Vec<_> = accounts.iter().collect();
     rich.sort_by_key(|(name, a)| (std::cmp::Reverse(a.balance), *name));

@@ -10,7 +10,9 @@ use stoat_core::broker::blocking::BlockingClient;
 use stoat_core::broker::{Command as Ask, Reply};
 use stoat_core::id::TopicPartition;
 
-use super::{Clicks, Load, Log, Outcome, OwnKafka, PATIENCE, Plan, Proxy, Random, Report, Story, Transfers, Words, text};
+use super::{
+    Clicks, Load, Log, Outcome, OwnKafka, PATIENCE, Plan, Proxy, Random, Report, Story, Transfers, Words, text,
+};
 
 /// What is done, and how often.
 #[derive(Clone, Debug)]
@@ -193,7 +195,8 @@ pub fn chaos(chaos: &Chaos, tell: &(dyn Fn(&str) + Sync)) -> Outcome<Chaotic> {
         // Whatever happened: it must be over for the threads to end.
         over.store(true, Ordering::SeqCst);
         result.broker = struck.inspect_err(|_| failed.store(true, Ordering::SeqCst))?;
-        let end = |r: std::thread::ScopedJoinHandle<'_, _>| r.join().unwrap_or_else(|_| Err("a thread panicked".into()));
+        let end =
+            |r: std::thread::ScopedJoinHandle<'_, _>| r.join().unwrap_or_else(|_| Err("a thread panicked".into()));
         Ok::<_, String>(running.into_iter().map(end).collect())
     })?;
     result.took.0 = tormented.elapsed();

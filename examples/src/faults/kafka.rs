@@ -61,7 +61,8 @@ broker.session.timeout.ms=20000\ninitial.broker.registration.timeout.ms=120000\n
         );
         std::fs::write(kafka.settings(), settings).map_err(text)?;
         let mut format = kafka.java("kafka.tools.StorageTool");
-        let format = format.args(["format", "--standalone", "-t", "c3RvYXQtdGVzdC1rYWZrYQ", "-c"]).arg(kafka.settings());
+        let format =
+            format.args(["format", "--standalone", "-t", "c3RvYXQtdGVzdC1rYWZrYQ", "-c"]).arg(kafka.settings());
         let output = format.output().map_err(|e| format!("java cannot be started: {e}"))?;
         if !output.status.success() {
             return Err(format!("Kafka's directory cannot be formatted: {}", String::from_utf8_lossy(&output.stderr)));
@@ -131,7 +132,10 @@ broker.session.timeout.ms=20000\ninitial.broker.registration.timeout.ms=120000\n
             }
             if !self.alive() || Instant::now() > deadline {
                 let end: Vec<&str> = log.lines().rev().take(15).collect();
-                return Err(format!("Apache Kafka does not start: {}", end.into_iter().rev().collect::<Vec<_>>().join("\n")));
+                return Err(format!(
+                    "Apache Kafka does not start: {}",
+                    end.into_iter().rev().collect::<Vec<_>>().join("\n")
+                ));
             }
             std::thread::sleep(POLL);
         }

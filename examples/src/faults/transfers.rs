@@ -125,7 +125,8 @@ impl Story for Transfers {
         report.lost = model.iter().map(|(a, m)| m.1.saturating_sub(seen.get(a).map_or(0, |s| s.1))).sum();
         report.doubled = seen.iter().map(|(a, s)| s.1.saturating_sub(model.get(a).map_or(0, |m| m.1))).sum();
         // As many transfers, and another balance: one was lost and another doubled.
-        report.lost += model.iter().filter(|(a, m)| seen.get(*a).is_some_and(|s| s.1 == m.1 && s.0 != m.0)).count() as u64;
+        report.lost +=
+            model.iter().filter(|(a, m)| seen.get(*a).is_some_and(|s| s.1 == m.1 && s.0 != m.0)).count() as u64;
         let rows = model.iter().map(|(a, (balance, transfers))| {
             (a.clone().into_bytes(), format!("{{\"balance\":{balance},\"transfers\":{transfers}}}").into_bytes())
         });

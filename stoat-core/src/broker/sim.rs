@@ -183,14 +183,7 @@ impl SimCluster {
     }
 
     /// As [`SimCluster::append`]; key and value may be null.
-    pub fn append_record(
-        &self,
-        topic: &str,
-        partition: i32,
-        key: Option<&[u8]>,
-        value: Option<&[u8]>,
-        timestamp: i64,
-    ) {
+    pub fn append_record(&self, topic: &str, partition: i32, key: Option<&[u8]>, value: Option<&[u8]>, timestamp: i64) {
         let record = LogRecord {
             key: key.map(<[u8]>::to_vec),
             value: value.map(<[u8]>::to_vec),
@@ -541,7 +534,11 @@ impl SimClient {
         let cluster = self.cluster.clone();
         let asks = matches!(
             command,
-            Command::Describe { .. } | Command::ListTopics | Command::CreateTopics { .. } | Command::Bounds { .. } | Command::Group { .. }
+            Command::Describe { .. }
+                | Command::ListTopics
+                | Command::CreateTopics { .. }
+                | Command::Bounds { .. }
+                | Command::Group { .. }
         );
         if asks {
             let mut state = cluster.lock();
@@ -592,8 +589,7 @@ impl SimClient {
                 let mut state = cluster.lock();
                 let limit = state.faults.init_failed;
                 if self.away > 0 || state.draw(1_000) < limit {
-                    let kind =
-                        if state.draw(8) == 0 { BrokerErrorKind::Fatal } else { BrokerErrorKind::Retriable };
+                    let kind = if state.draw(8) == 0 { BrokerErrorKind::Fatal } else { BrokerErrorKind::Retriable };
                     Err(Self::error(kind, "the coordinator is loading"))
                 } else if !state.fuse.burn() {
                     Err(Self::error(BrokerErrorKind::Retriable, "the process has ended"))

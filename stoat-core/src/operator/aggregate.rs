@@ -126,7 +126,14 @@ impl<K, V, A, C, F> AggregateOperator<K, V, A, C, F> {
     ) -> Self {
         Self {
             held: (on_barrier && child.is_some()).then(|| Held { changed: Vec::new(), places: Vec::new() }),
-            table: Aggregates { name: name.into(), store, bytes, overlay: Overlay::default(), held: 0, codec: PhantomData },
+            table: Aggregates {
+                name: name.into(),
+                store,
+                bytes,
+                overlay: Overlay::default(),
+                held: 0,
+                codec: PhantomData,
+            },
             fold,
             child,
             types: PhantomData,

@@ -115,8 +115,15 @@ impl OneLane {
                 } else {
                     node.children.iter().map(|c| Child(c.0)).collect()
                 };
-                let build =
-                    LaneBuild { node, lane: LaneIdx(0), lanes: 1, children, receiving_lanes: 1, stores: &stores, on_barrier: false };
+                let build = LaneBuild {
+                    node,
+                    lane: LaneIdx(0),
+                    lanes: 1,
+                    children,
+                    receiving_lanes: 1,
+                    stores: &stores,
+                    on_barrier: false,
+                };
                 Some((node.factory)(&build).unwrap())
             })
             .collect();

@@ -205,27 +205,45 @@ mod tests {
         plan.insert(5, 1);
         let lines = |text: &str| text.as_bytes().to_vec();
         BTreeMap::from([
-            ("codecs", vec![
-                ("utf8", "wörld".as_bytes().to_vec()),
-                ("be8", 42_u64.to_be_bytes().to_vec()),
-                ("be4", 7_u32.to_be_bytes().to_vec()),
-                ("json", lines(r#"{"a":[1,-2.5,null,"\u00fc"],"b":{"c":1e300}}"#)),
-                ("tuple", lines(r#"["x",-9223372036854775808,true]"#)),
-                ("empty", Vec::new()),
-            ]),
+            (
+                "codecs",
+                vec![
+                    ("utf8", "wörld".as_bytes().to_vec()),
+                    ("be8", 42_u64.to_be_bytes().to_vec()),
+                    ("be4", 7_u32.to_be_bytes().to_vec()),
+                    ("json", lines(r#"{"a":[1,-2.5,null,"\u00fc"],"b":{"c":1e300}}"#)),
+                    ("tuple", lines(r#"["x",-9223372036854775808,true]"#)),
+                    ("empty", Vec::new()),
+                ],
+            ),
             ("journal", crate::broker::embedded::fuzz::samples()),
             ("coordination", vec![("epoch", encode(&record)), ("plan", plan)]),
-            ("changelog", vec![
-                ("value", b"\x04keyvalue".to_vec()),
-                ("timer", [&b"\x04key"[..], &1_700_000_000_000_i64.to_be_bytes()].concat()),
-                ("timers", [&b"\x0ckey"[..], &1_700_000_000_000_i64.to_be_bytes()].concat()),
-            ]),
-            ("configuration", vec![
-                ("nested", lines("stoat:\n  commit:\n    interval: 100ms\n  lanes: 16\nstoat.memory.budget: 256MiB\n")),
-                ("client", lines("stoat:\n  kafka:\n    client:\n      sasl.password: hunter2\n  state: {dir: x}\n")),
-                ("environment", lines("STOAT__COMMIT__INTERVAL_MIN=20ms\nSTOAT__KAFKA__CLIENT__SASL__PASSWORD=x\n")),
-                ("keys", lines("stoat.emit.mode=on-barrier\nstoat.start.offsets=group\nstoat.lanes=0\n")),
-            ]),
+            (
+                "changelog",
+                vec![
+                    ("value", b"\x04keyvalue".to_vec()),
+                    ("timer", [&b"\x04key"[..], &1_700_000_000_000_i64.to_be_bytes()].concat()),
+                    ("timers", [&b"\x0ckey"[..], &1_700_000_000_000_i64.to_be_bytes()].concat()),
+                ],
+            ),
+            (
+                "configuration",
+                vec![
+                    (
+                        "nested",
+                        lines("stoat:\n  commit:\n    interval: 100ms\n  lanes: 16\nstoat.memory.budget: 256MiB\n"),
+                    ),
+                    (
+                        "client",
+                        lines("stoat:\n  kafka:\n    client:\n      sasl.password: hunter2\n  state: {dir: x}\n"),
+                    ),
+                    (
+                        "environment",
+                        lines("STOAT__COMMIT__INTERVAL_MIN=20ms\nSTOAT__KAFKA__CLIENT__SASL__PASSWORD=x\n"),
+                    ),
+                    ("keys", lines("stoat.emit.mode=on-barrier\nstoat.start.offsets=group\nstoat.lanes=0\n")),
+                ],
+            ),
         ])
     }
 

@@ -50,8 +50,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
     chunk.push(40, Timestamp(900), Some(b"k"), Some(b"v"), &headers);
     chunk.push(42, Timestamp(950), None, None, &Headers::default());
     let offsets = [GroupOffset { group: "orders", topic: 3, partition: 1, next: 17 }];
-    let commit =
-        CommitParts { kept: false, time: 1_000, producer: ("orders", 7), offsets: &offsets, chunks: &[chunk] };
+    let commit = CommitParts { kept: false, time: 1_000, producer: ("orders", 7), offsets: &offsets, chunks: &[chunk] };
     let made = |write: &dyn Fn(&mut Vec<u8>)| {
         let mut out = Vec::new();
         write(&mut out);

@@ -157,9 +157,9 @@ impl KafkaConfig {
         self.build(
             &[],
             &[
-                // It joins no group. But where the broker that it asks about one does not coordinate that group (any more),
-                // librdkafka 2.12 notes so at the client's own group, and a client without one ends the process by SIGSEGV.
+                // Whose offsets it asks for; it joins no group.
                 ("group.id", self.group_id.clone()),
+                ("isolation.level", "read_committed".into()),
                 ("enable.auto.commit", "false".into()),
                 ("allow.auto.create.topics", "false".into()),
             ],

@@ -6,8 +6,8 @@ use std::task::Waker;
 
 use super::super::epoch::merge;
 use super::super::message::{Control, Frozen, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, NetEvent};
-use crate::config::EmitMode;
 use super::{DeterministicNet, NetBuild, NetSettings, build_lanes};
+use crate::config::EmitMode;
 use crate::error::Result;
 use crate::hash::lane_of;
 use crate::id::{Epoch, Generation, LaneId, LaneIdx, SubTopologyId};

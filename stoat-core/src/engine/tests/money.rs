@@ -127,7 +127,8 @@ impl Model for Ledger {
     }
 
     fn state(&self) -> Stored {
-        let row = |store: &str, key: &str, v: i64| ((store.to_owned(), key.as_bytes().to_vec()), v.to_string().into_bytes());
+        let row =
+            |store: &str, key: &str, v: i64| ((store.to_owned(), key.as_bytes().to_vec()), v.to_string().into_bytes());
         let mut all: Stored = self.balances.iter().map(|(k, (v, _))| row("balances", k, *v)).collect();
         all.extend(self.last.iter().map(|(k, v)| row("last", k, *v)));
         all.extend(self.total.map(|(v, _)| row("total", "all", v)));

@@ -19,15 +19,30 @@ struct Late;
 #[derive(Clone, Copy, Debug)]
 enum Op {
     /// Keeps a value per key that depends on all that came before, and forwards it.
-    Chain { store: usize, out: usize },
-    Rekey { out: usize },
+    Chain {
+        store: usize,
+        out: usize,
+    },
+    Rekey {
+        out: usize,
+    },
     /// Two records under two keys.
-    Twice { out: usize },
-    Filter { out: usize },
-    Fan { out: [usize; 2] },
+    Twice {
+        out: usize,
+    },
+    Filter {
+        out: usize,
+    },
+    Fan {
+        out: [usize; 2],
+    },
     /// With the stream that has the same `out`.
-    Merge { out: usize },
-    Sink { topic: &'static str },
+    Merge {
+        out: usize,
+    },
+    Sink {
+        topic: &'static str,
+    },
 }
 
 /// By number of stream: who takes it.

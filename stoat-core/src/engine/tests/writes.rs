@@ -9,7 +9,7 @@ use crate::broker::sim::Fuse;
 
 impl World {
     /// Starts an engine whose process ends with its `writes`-th durable write; `true`: it came to its end before.
-    fn burn(&mut self, graph: &Graph, fuse: &Fuse, writes: u64) -> bool {
+    fn burn(&mut self, graph: &Graph, fuse: &Fuse, writes: u64, feed: &mut dyn FnMut(&mut Self) -> bool) -> bool {
         self.cluster.set_fuse(fuse.clone());
         self.disk.set_fuse(fuse.clone());
         fuse.set(Some(writes));
@@ -19,6 +19,7 @@ impl World {
         while !fuse.blown() && !stopped {
             turns += 1;
             assert!(turns < 100_000, "no progress: {:?}", engine.status());
+            let more = turns % 4 == 0 && feed(self);
             let result = self.turn(&mut engine);
             if let Err(e) = result
                 && !fuse.blown()
@@ -26,7 +27,7 @@ impl World {
                 panic!("{e}");
             }
             let status = engine.status();
-            settled = if status.state == State::Running && status.run.settled { settled + 1 } else { 0 };
+            settled = if status.state == State::Running && status.run.settled && !more { settled + 1 } else { 0 };
             if settled > 50 {
                 engine.stop();
             }
@@ -40,18 +41,28 @@ impl World {
 }
 
 /// Ends a process at each of its durable writes, and the next one at one of its first; what is left on disk differs too.
-fn at_each_write<M: Model>(graph: &Graph, first: u64, model: fn() -> M, mut record: impl FnMut(&mut Random, u64) -> Fed) {
+fn at_each_write<M: Model>(
+    graph: &Graph,
+    first: u64,
+    model: fn() -> M,
+    mut record: impl FnMut(&mut Random, u64) -> Fed,
+) {
     for seed in seeds(first, 2) {
         let _seed = Seed(seed);
         let mut writes = 0;
         loop {
             let mut world = World::new(seed);
-            for n in 0..40 {
-                let record = record(&mut world.random, n);
-                world.feed(&record);
-            }
+            let mut fed = 0;
+            let mut feed = |world: &mut World| {
+                if fed < 60 {
+                    let record = record(&mut world.random, fed);
+                    world.feed(&record);
+                    fed += 1;
+                }
+                fed < 60
+            };
             let fuse = Fuse::default();
-            let ended = world.burn(graph, &fuse, writes);
+            let ended = world.burn(graph, &fuse, writes, &mut feed);
             if !ended {
                 // Nothing that was not flushed, or all of it, or a part and a torn batch.
                 let kept = [
@@ -60,10 +71,11 @@ fn at_each_write<M: Model>(graph: &Graph, first: u64, model: fn() -> M, mut reco
                     Kept { batches: writes as usize % 4, torn_rows: 1 },
                 ][writes as usize % 3];
                 world.disk.crash_keeping(|_, _| kept);
-                if !world.burn(graph, &fuse, writes % 7) {
+                if !world.burn(graph, &fuse, writes % 7, &mut feed) {
                     world.disk.crash_keeping(|_, _| kept);
                 }
             }
+            while feed(&mut world) {}
             world.run(graph, 3);
             world.check_model(graph, model());
             for p in 0..PARTITIONS {
@@ -111,7 +123,11 @@ fn i02_i11_input_that_was_deleted_before_it_was_processed_is_refused_and_named()
     let mut engine = world.engine(&graph, 2);
     let error = world.run_to_error(&mut engine).to_string();
     assert!(error.contains("in-1") && error.contains("10"), "{error}");
-    assert_eq!(world.cluster.committed("app", &TopicPartition::new("in", 1)), Some(10), "nothing was committed behind it");
+    assert_eq!(
+        world.cluster.committed("app", &TopicPartition::new("in", 1)),
+        Some(10),
+        "nothing was committed behind it"
+    );
 }
 
 #[test]

@@ -94,7 +94,10 @@ impl World {
         assert_eq!(history.len(), cuts.len(), "each committed epoch was recorded");
         for pair in cuts.windows(2) {
             let (before, after) = (&pair[0].result.watermarks, &pair[1].result.watermarks);
-            assert!(before.iter().zip(after).all(|(b, a)| b <= a), "watermarks move forward only: {before:?}, {after:?}");
+            assert!(
+                before.iter().zip(after).all(|(b, a)| b <= a),
+                "watermarks move forward only: {before:?}, {after:?}"
+            );
         }
         self.check_offsets(graph, &cuts, &history);
         self.check_replays(graph, &cuts, &history);
@@ -148,7 +151,12 @@ impl World {
                 if want.outputs.is_empty() && self.at_least_once() {
                     want.outputs.clone_from(&again[&epoch].outputs);
                 }
-                assert_eq!(again[&epoch], want, "epoch {epoch} again, with {lanes} lanes");
+                if again[&epoch] != want {
+                    panic!(
+                        "epoch {epoch} again, with {lanes} lanes: {}",
+                        difference(&again[&epoch], &want, &history[&epoch])
+                    );
+                }
             }
         }
     }
@@ -161,4 +169,43 @@ impl World {
     pub(crate) fn at_least_once(&self) -> bool {
         self.settings.iter().any(|(_, v)| v == "at_least_once")
     }
+}
+
+/// What differs between an epoch's replay and what was committed, and the records that it comes from.
+fn difference(again: &EpochResult, want: &EpochResult, segment: &Segment) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    let show = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+    for (at, w) in &want.outputs {
+        let a = again.outputs.get(at).map_or(&[][..], Vec::as_slice);
+        if let Some(i) = (0..w.len().max(a.len())).find(|i| a.get(*i) != w.get(*i)) {
+            let _ = write!(text, "\noutput {i} to {at:?}: replayed {:?}, committed {:?}", a.get(i), w.get(i));
+        }
+    }
+    let stores = want.rows.keys().chain(again.rows.keys());
+    for store in stores.collect::<std::collections::BTreeSet<_>>() {
+        let (none, empty) = (BTreeMap::new(), BTreeMap::new());
+        let (a, w) = (again.rows.get(store).unwrap_or(&none), want.rows.get(store).unwrap_or(&empty));
+        for key in a.keys().chain(w.keys()).collect::<std::collections::BTreeSet<_>>() {
+            if a.get(key) != w.get(key) {
+                let (a, w) = (a.get(key), w.get(key));
+                let _ = write!(text, "\nrow {:?} of {store}: replayed {a:?}, committed {w:?}", show(key));
+            }
+        }
+    }
+    if again.watermarks != want.watermarks {
+        let _ = write!(text, "\nwatermarks: replayed {:?}, committed {:?}", again.watermarks, want.watermarks);
+    }
+    for entry in &segment.entries {
+        match entry {
+            Entry::Record(r) => {
+                let (key, value) = (r.key.as_deref().map(show), r.value.as_deref().map(show));
+                let _ = write!(text, "\n  {}@{} {key:?} {value:?} at {}", r.partition, r.offset, r.timestamp);
+            }
+            Entry::Control(c) => {
+                let _ = write!(text, "\n  {c:?}");
+            }
+        }
+    }
+    text
 }

@@ -120,13 +120,7 @@ impl Simulation {
     ///
     /// # Errors
     /// When the topology does not read the topic.
-    pub fn pipe_raw(
-        &mut self,
-        topic: &str,
-        key: Option<&[u8]>,
-        value: Option<&[u8]>,
-        timestamp: i64,
-    ) -> Result<()> {
+    pub fn pipe_raw(&mut self, topic: &str, key: Option<&[u8]>, value: Option<&[u8]>, timestamp: i64) -> Result<()> {
         if !self.world.sources.iter().any(|t| t == topic) {
             let text = format!("topology `{}` reads no topic `{topic}`", self.graph.name);
             return Err(Error::new(ErrorKind::Topology, text));
@@ -155,7 +149,10 @@ impl Simulation {
 
 impl fmt::Debug for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Simulation").field("topology", &self.graph.name).field("seed", &self.world.seed).finish_non_exhaustive()
+        f.debug_struct("Simulation")
+            .field("topology", &self.graph.name)
+            .field("seed", &self.world.seed)
+            .finish_non_exhaustive()
     }
 }
 
@@ -200,7 +197,10 @@ impl Simulated {
 
 impl fmt::Debug for Simulated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Simulated").field("seed", &self.world.seed).field("commits", &self.cuts.len()).finish_non_exhaustive()
+        f.debug_struct("Simulated")
+            .field("seed", &self.world.seed)
+            .field("commits", &self.cuts.len())
+            .finish_non_exhaustive()
     }
 }
 

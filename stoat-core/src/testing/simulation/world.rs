@@ -229,7 +229,13 @@ impl World {
 
     /// Runs it while `records` are fed, with crashes, restarts with other lane counts and faults in between; then lets it
     /// come to rest. `feed` is told the number of the record.
-    pub(crate) fn torment_with(&mut self, graph: &Graph, records: u64, faults: Faults, mut feed: impl FnMut(&mut Self, u64)) {
+    pub(crate) fn torment_with(
+        &mut self,
+        graph: &Graph,
+        records: u64,
+        faults: Faults,
+        mut feed: impl FnMut(&mut Self, u64),
+    ) {
         self.cluster.set_faults(faults);
         let lanes = self.lanes();
         let mut running = self.engine(graph, lanes);
@@ -240,7 +246,7 @@ impl World {
                 feed(self, done);
                 done += 1;
             }
-            if faults != Faults::default() {
+            if faults.outage > 0 {
                 self.jump();
             }
             if let Err(e) = self.turn(&mut running) {
@@ -257,7 +263,7 @@ impl World {
             if self.random.below(100) == 0 {
                 drop(running);
                 self.crash();
-                if faults != Faults::default() {
+                if faults.outage > 0 {
                     self.forget();
                 }
                 let lanes = self.lanes();
