@@ -108,6 +108,8 @@ enum Blow {
     Refuse,
 }
 
+/// How long an application may take to come to a commit, however long the broker takes to serve again.
+const LONGEST: Duration = Duration::from_mins(6);
 /// How long a commit takes at most that no client disturbs.
 const SETTLES: Duration = Duration::from_secs(2);
 
@@ -317,7 +319,8 @@ impl Torment<'_> {
 
     fn command(&self, row: &Row, last: bool) -> std::process::Command {
         let mut command = self.plan.command(self.lanes(row), last);
-        command.stdout(Stdio::null());
+        // A broker that was killed may take more than a minute to serve again.
+        command.args(["--set", "stoat.kafka.connect-timeout=5m"]).stdout(Stdio::null());
         command
     }
 
@@ -327,11 +330,20 @@ impl Torment<'_> {
         let mut log = Log::of(&mut child);
         // Every fourth start is killed wherever it is, every fourth after it runs, the others after a commit.
         let moment = [Some(" committed "), Some(" committed "), Some("running epoch="), None][row.kills as usize % 4];
-        let came = moment.is_none_or(|m| log.wait_for(m, PATIENCE));
+        let came = moment.is_none_or(|m| log.wait_for(m, LONGEST));
         if came {
             std::thread::sleep(between(random, self.plan.life));
         }
-        let (ended, fed) = (child.try_wait().map_err(text)?, load.fed());
+        let fed = load.fed();
+        let mut ended = child.try_wait().map_err(text)?;
+        // Its log ends a moment before it does.
+        for _ in 0..100 {
+            if came || ended.is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            ended = child.try_wait().map_err(text)?;
+        }
         child.kill().map_err(text)?;
         child.wait().map_err(text)?;
         let log = log.rest();
@@ -343,7 +355,7 @@ impl Torment<'_> {
             return Ok(());
         }
         if !came {
-            return Err(format!("{} came neither to commit nor to its end within {PATIENCE:?}: {log}", row.story));
+            return Err(format!("{} came neither to commit nor to its end within {LONGEST:?}: {log}", row.story));
         }
         if log.contains("running epoch=") {
             row.at_work += u32::from(self.committed(sources).is_some_and(|c| c < fed));

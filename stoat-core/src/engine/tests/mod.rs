@@ -50,7 +50,8 @@ fn seeds(first: u64, n: u64) -> std::vec::IntoIter<u64> {
         return vec![seed].into_iter();
     }
     let start = first + number("STOAT_SIM_BASE").unwrap_or(0) * BASE;
-    let failed = failed::FAILED.iter().filter(|(test, _)| *test == first).map(|(_, seed)| *seed);
+    let open = if number("STOAT_SIM_OPEN").is_some() { failed::OPEN } else { &[] };
+    let failed = failed::FAILED.iter().chain(open).filter(|(test, _)| *test == first).map(|(_, seed)| *seed);
     let all: Vec<u64> = failed.chain(start..start + n * number("STOAT_SIM_SEEDS").unwrap_or(1)).collect();
     // Counted by `cargo xtask sim`.
     eprintln!("seeds: {first} {}", all.len());

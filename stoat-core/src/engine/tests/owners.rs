@@ -34,7 +34,8 @@ fn t34_i10_of_two_processes_exactly_one_goes_on() {
         let late = world.random.below(400);
         // Each sleeps now and then, so that the other gets between any two of its steps.
         let (mut sleep_a, mut sleep_b) = (0, late);
-        for turn in 0..3_000 {
+        // The pauses after a fence alone may take some seconds.
+        for turn in 0..8_000 {
             world.now += 1;
             if turn % 5 == 0 && fed < 100 {
                 world.cluster.append("in", fed % 3, format!("k{fed}").as_bytes(), b"x", START + i64::from(fed));

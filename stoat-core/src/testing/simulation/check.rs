@@ -176,8 +176,9 @@ fn difference(again: &EpochResult, want: &EpochResult, segment: &Segment) -> Str
     use std::fmt::Write;
     let mut text = String::new();
     let show = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-    for (at, w) in &want.outputs {
-        let a = again.outputs.get(at).map_or(&[][..], Vec::as_slice);
+    for at in want.outputs.keys().chain(again.outputs.keys()).collect::<std::collections::BTreeSet<_>>() {
+        let of = |r: &EpochResult| r.outputs.get(at).cloned().unwrap_or_default();
+        let (a, w) = (of(again), of(want));
         if let Some(i) = (0..w.len().max(a.len())).find(|i| a.get(*i) != w.get(*i)) {
             let _ = write!(text, "\noutput {i} to {at:?}: replayed {:?}, committed {:?}", a.get(i), w.get(i));
         }
