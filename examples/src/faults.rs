@@ -1,34 +1,42 @@
 //! Kills an example again and again, restarts it with other lane counts, and compares what it wrote with a model that is
-//! computed from its input. Used by the program `faults` and, shorter, by the tests.
+//! computed from its input; with a broker of its own it torments that as well. Used by the program `faults` and, shorter,
+//! by the tests.
 #![expect(clippy::disallowed_methods, reason = "it waits for processes by real time, beside any engine")]
 
-use std::collections::{BTreeMap, HashMap};
+mod chaos;
+mod clicks;
+mod kafka;
+mod load;
+mod proxy;
+mod transfers;
+mod words;
+
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use stoat_core::broker::blocking::BlockingClient;
 use stoat_core::broker::embedded::{ClientConfig, EmbeddedBroker, EmbeddedConfig};
 use stoat_core::broker::{Broker, Command as Ask, Reply};
-use stoat_core::hash::partition_for;
 use stoat_core::id::TopicPartition;
-use stoat_core::record::{Headers, ProduceBatch};
-use stoat_core::time::Timestamp;
 
-use crate::KEPT;
+pub use chaos::{Chaos, Chaotic, Happened, Row, chaos};
+pub use clicks::Clicks;
+pub use kafka::{OwnKafka, signal};
+pub use load::Load;
+pub use proxy::Proxy;
+pub use transfers::Transfers;
+use words::LINES;
+pub use words::{Words, produce_lines};
 
 /// The result of a step; its error is a text for people.
 pub type Outcome<T> = Result<T, String>;
 
 /// Records per produced batch.
 const BATCH: usize = 5_000;
-/// The gap that ends a session, and how far clicks are out of order, in ms.
-const IDLE: i64 = 30 * 60 * 1_000;
-const BOUND: i64 = 10_000;
-
 /// What is run, and how it is treated.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -68,12 +76,67 @@ pub struct Report {
     pub doubled: u64,
     /// Changelog entries that differ from the model.
     pub changelog_wrong: u64,
+    /// Committed cuts that were looked at (`money`).
+    pub cuts: u64,
+    /// Those whose balances do not add up to nothing or that hold an account twice, and totals that are not 0.
+    pub cuts_wrong: u64,
+    /// Totals that were written.
+    pub totals: u64,
     /// For each start that came so far: changelog records held, and replayed.
     pub restores: Vec<(u64, u64)>,
     /// The same of one more start after the orderly end.
     pub after_flush: (u64, u64),
     /// Records that the last run had left to process: more than none shows that the kills came in the middle.
     pub left_for_last: u64,
+}
+
+/// What an example reads and writes: how it is fed, and how its output is compared with a model of its input.
+pub trait Story: Send {
+    /// The example's binary.
+    fn program(&self) -> &'static str;
+
+    /// The topics that it reads.
+    fn sources(&self) -> &'static [&'static str];
+
+    /// Writes the next so many input records.
+    ///
+    /// # Errors
+    /// When the broker does not take them.
+    fn feed(&mut self, client: &mut BlockingClient, records: usize) -> Outcome<()>;
+
+    /// Writes what must come last.
+    ///
+    /// # Errors
+    /// When the broker does not take it.
+    fn end(&mut self, client: &mut BlockingClient) -> Outcome<()>;
+
+    /// Compares what one application wrote since with its input.
+    ///
+    /// # Errors
+    /// When the broker does not answer.
+    fn compare(&self, client: &mut BlockingClient, application_id: &str, report: Report) -> Outcome<Report>;
+}
+
+impl Story for Box<dyn Story> {
+    fn program(&self) -> &'static str {
+        (**self).program()
+    }
+
+    fn sources(&self) -> &'static [&'static str] {
+        (**self).sources()
+    }
+
+    fn feed(&mut self, client: &mut BlockingClient, records: usize) -> Outcome<()> {
+        (**self).feed(client, records)
+    }
+
+    fn end(&mut self, client: &mut BlockingClient) -> Outcome<()> {
+        (**self).end(client)
+    }
+
+    fn compare(&self, client: &mut BlockingClient, application_id: &str, report: Report) -> Outcome<Report> {
+        (**self).compare(client, application_id, report)
+    }
 }
 
 /// What a tormented application told.
@@ -90,6 +153,7 @@ impl Told {
     }
 }
 
+#[derive(Debug)]
 struct Random(u64);
 
 impl Random {
@@ -142,6 +206,10 @@ impl Plan {
     /// # Errors
     /// When the program cannot be started.
     pub fn start(&self, lanes: u32, last: bool) -> Outcome<Child> {
+        self.command(lanes, last).spawn().map_err(|e| format!("{} cannot be started: {e}", self.exe.display()))
+    }
+
+    fn command(&self, lanes: u32, last: bool) -> Command {
         let mut command = Command::new(&self.exe);
         command.arg("--application-id").arg(&self.application_id);
         command.arg("--state-dir").arg(&self.state_dir).arg("--lanes").arg(lanes.to_string());
@@ -155,7 +223,7 @@ impl Plan {
         }
         command.stdout(if last { Stdio::piped() } else { Stdio::null() });
         command.stderr(Stdio::piped()).env("STOAT_LOG", "info,stoat_core::engine::run=debug");
-        command.spawn().map_err(|e| format!("{} cannot be started: {e}", self.exe.display()))
+        command
     }
 
     /// Kills and restarts; when `ready` has returned, lets it come to its end.
@@ -206,6 +274,9 @@ impl Plan {
         Ok((log.rest().to_owned(), processed.next_back().unwrap_or(0)))
     }
 }
+
+/// How long a start takes, about.
+const START: Duration = Duration::from_secs(1);
 
 /// How long anything that should happen may take.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -270,80 +341,6 @@ fn ends(client: &mut BlockingClient, topic: &str) -> Outcome<BTreeMap<i32, i64>>
     Ok(client.bounds(topic).map_err(text)?.into_iter().map(|(tp, b)| (tp.partition, b.end)).collect())
 }
 
-/// Runs `sessions` under this plan over one topic of six partitions.
-///
-/// # Errors
-/// When something cannot be run, or the application ends by itself.
-pub fn sessions(plan: &Plan) -> Outcome<Report> {
-    let mut random = Random(plan.seed | 1);
-    let mut client = plan.client()?;
-    client.create_topic_with("clicks", 6, KEPT).map_err(text)?;
-    client.create_topic_with("user-sessions", 6, KEPT).map_err(text)?;
-    let before = ends(&mut client, "user-sessions")?;
-    let mut produced = 0;
-    // What is there already is read by the application, and so by the model; time goes on behind it.
-    let mut clock = 1_700_000_000_000;
-    client.read_all("clicks", |_, r| clock = clock.max(r.timestamp.0 + BOUND)).map_err(text)?;
-    while produced < plan.records {
-        let mut batch = ProduceBatch::new(Arc::new(["clicks".into()]));
-        for _ in 0..BATCH.min(plan.records - produced) {
-            clock += random.below(40_000) as i64 / 10;
-            let user = format!("u{}", random.below(500)).into_bytes();
-            let time = Timestamp(clock - random.below(BOUND as u64 - 1) as i64);
-            let value = Some(&b"{\"page\":\"/\"}"[..]);
-            batch.push(0, partition_for(&user, 6), time, Some(&user), value, Headers::default());
-        }
-        produced += batch.len();
-        client.produce(batch).map_err(text)?;
-    }
-    drop(client);
-    let mut report = plan.torment(&mut random, || Ok(()))?.report();
-    let mut client = plan.client()?;
-    // A user's clicks are in one partition, so each user's sessions follow from that partition's order alone; the
-    // watermark, the smallest of all partitions, only says which of the last ones have closed.
-    let mut open: BTreeMap<Vec<u8>, (i64, i64, u64)> = BTreeMap::new();
-    let mut model: BTreeMap<(Vec<u8>, String), i64> = BTreeMap::new();
-    let mut newest: BTreeMap<i32, i64> = BTreeMap::new();
-    let written =
-        |(start, end, clicks): (i64, i64, u64)| format!("{{\"start\":{start},\"end\":{end},\"clicks\":{clicks}}}");
-    report.input = client
-        .read_all("clicks", |p, r| {
-            let (user, at) = (r.key.unwrap_or_default().to_vec(), r.timestamp.0);
-            let latest = newest.entry(p).or_insert(at);
-            *latest = (*latest).max(at);
-            match open.get_mut(&user) {
-                Some(s) if at <= s.1 + IDLE => *s = (s.0.min(at), s.1.max(at), s.2 + 1),
-                Some(s) => {
-                    let done = std::mem::replace(s, (at, at, 1));
-                    *model.entry((user, written(done))).or_default() += 1;
-                }
-                None => {
-                    open.insert(user, (at, at, 1));
-                }
-            }
-        })
-        .map_err(text)?;
-    let watermark = newest.values().min().copied().unwrap_or_default() - BOUND;
-    for (user, s) in open {
-        if s.1 + IDLE < watermark {
-            *model.entry((user, written(s))).or_default() += 1;
-        }
-    }
-    report.output = client
-        .read_all("user-sessions", |p, r| {
-            if r.offset < before.get(&p).copied().unwrap_or(0) {
-                return;
-            }
-            let row =
-                (r.key.unwrap_or_default().to_vec(), String::from_utf8_lossy(r.value.unwrap_or_default()).into_owned());
-            *model.entry(row).or_default() -= 1;
-        })
-        .map_err(text)?;
-    report.lost = model.values().map(|n| (*n).max(0) as u64).sum();
-    report.doubled = model.values().map(|n| (-*n).max(0) as u64).sum();
-    Ok(report)
-}
-
 /// Asks a process to stop.
 ///
 /// # Errors
@@ -353,129 +350,46 @@ pub fn terminate(child: &Child) -> Outcome<()> {
     if status.success() { Ok(()) } else { Err("kill -TERM failed".to_owned()) }
 }
 
-/// The topics that `word_count` reads.
-const LINES: [&str; 3] = ["lines-a", "lines-b", "lines-c"];
-
-/// Writes lines of words, `from` to `to`.
-///
-/// # Errors
-/// When the broker does not take them.
-pub fn produce_lines(client: &mut BlockingClient, seed: u64, from: usize, to: usize) -> Outcome<()> {
-    let mut random = Random(seed | 1);
-    let topics: Arc<[Arc<str>]> = LINES.iter().map(|t| Arc::from(*t)).collect();
-    let mut at = from;
-    while at < to {
-        let mut batch = ProduceBatch::new(topics.clone());
-        for i in at..(at + BATCH).min(to) {
-            // Skewed: small numbers come more often, as words do.
-            let mut word = || {
-                let n = random.below(2_000) * random.below(2_000) / 2_000;
-                format!("w{n}")
-            };
-            let line = [word(), word(), word()].join(" ");
-            let time = Timestamp(1_700_000_000_000 + i as i64);
-            let place = random.below(18) as i32;
-            batch.push((place / 6) as u32, place % 6, time, None, Some(line.as_bytes()), Headers::default());
-        }
-        at += BATCH;
-        client.produce(batch).map_err(text)?;
-    }
-    Ok(())
-}
-
-/// What an application `word_count` finds before it starts.
-pub struct Words {
-    before: BTreeMap<i32, i64>,
-}
-
-impl Words {
-    /// Makes the topics and remembers where the output topic ends.
-    ///
-    /// # Errors
-    /// When the broker does not answer.
-    pub fn prepare(client: &mut BlockingClient) -> Outcome<Self> {
-        for topic in LINES {
-            client.create_topic_with(topic, 6, KEPT).map_err(text)?;
-        }
-        client.create_topic_with("word-counts", 6, KEPT).map_err(text)?;
-        Ok(Self { before: ends(client, "word-counts")? })
-    }
-
-    /// Compares what one application wrote since with its input.
-    ///
-    /// # Errors
-    /// When the broker does not answer.
-    pub fn compare(&self, client: &mut BlockingClient, application_id: &str, mut report: Report) -> Outcome<Report> {
-        let mut model: HashMap<String, u64> = HashMap::new();
-        for topic in LINES {
-            report.input += client
-                .read_all(topic, |_, r| {
-                    let line = String::from_utf8_lossy(r.value.unwrap_or_default()).into_owned();
-                    for word in line.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()) {
-                        *model.entry(word.to_lowercase()).or_default() += 1;
-                    }
-                })
-                .map_err(text)?;
-        }
-        // Each word's updates are 1, 2, 3 and so on: a gap is a loss, a repetition a doubling.
-        let mut seen: HashMap<String, u64> = HashMap::new();
-        let (mut output, mut doubled) = (0, 0);
-        client
-            .read_all("word-counts", |p, r| {
-                if r.offset < self.before.get(&p).copied().unwrap_or(0) {
-                    return;
-                }
-                let word = String::from_utf8_lossy(r.key.unwrap_or_default()).into_owned();
-                let count = r.value.and_then(|v| v.try_into().ok()).map_or(0, u64::from_be_bytes);
-                let last = seen.entry(word).or_default();
-                if count == *last + 1 {
-                    *last = count;
-                } else {
-                    doubled += 1;
-                }
-                output += 1;
-            })
-            .map_err(text)?;
-        report.output = output;
-        report.doubled = doubled + seen.keys().filter(|w| !model.contains_key(*w)).count() as u64;
-        report.lost = model.iter().map(|(w, n)| n.saturating_sub(seen.get(w).copied().unwrap_or(0))).sum();
-        let mut state: HashMap<String, u64> = HashMap::new();
-        client
-            .read_all(&format!("{application_id}-counts-changelog"), |_, r| {
-                let word = String::from_utf8_lossy(r.key.unwrap_or_default()).into_owned();
-                match r.value.and_then(|v| v.try_into().ok()) {
-                    Some(v) => state.insert(word, u64::from_be_bytes(v)),
-                    None => state.remove(&word),
-                };
-            })
-            .map_err(text)?;
-        report.changelog_wrong = differing(&model, &state);
-        Ok(report)
-    }
-}
-
 /// Runs `word_count` under this plan over three topics of six partitions.
 ///
 /// # Errors
 /// When something cannot be run, or the application ends by itself.
 pub fn word_count(plan: &Plan) -> Outcome<Report> {
+    under(plan, Words::with_seed)
+}
+
+/// Runs `sessions` under this plan over one topic of six partitions.
+///
+/// # Errors
+/// When something cannot be run, or the application ends by itself.
+pub fn sessions(plan: &Plan) -> Outcome<Report> {
+    under(plan, Clicks::prepare)
+}
+
+/// On Kafka input comes as long as the application is tormented; the embedded broker has one process at a time.
+fn under<S: Story + 'static>(plan: &Plan, prepare: fn(&mut BlockingClient, u64) -> Outcome<S>) -> Outcome<Report> {
     let mut random = Random(plan.seed | 1);
     let mut client = plan.client()?;
-    let words = Words::prepare(&mut client)?;
-    // On Kafka half of the input comes while the application runs; the embedded broker has one process at a time.
-    let first = if plan.bootstrap.is_some() { plan.records / 2 } else { plan.records };
-    produce_lines(&mut client, random.below(u64::MAX), 0, first)?;
-    let more = random.below(u64::MAX);
-    let told = if plan.bootstrap.is_some() {
-        std::thread::scope(|scope| {
-            let producer = scope.spawn(move || produce_lines(&mut client, more, first, plan.records));
-            plan.torment(&mut random, || producer.join().unwrap_or_else(|_| Err("the producer panicked".to_owned())))
-        })?
+    let mut story = prepare(&mut client, random.below(u64::MAX))?;
+    let (story, told) = if plan.bootstrap.is_some() {
+        // So that about as many records as asked for come while it is killed: a start takes about a second.
+        let each = START + (plan.life.0 + plan.life.1) / 2;
+        let per_second = plan.records as f64 / (each.as_secs_f64() * f64::from(plan.kills.max(1)));
+        let feeder = plan.clone();
+        let load = Load::start(story, move || feeder.client_of("feeder"), per_second as usize + 1);
+        let mut fed = None;
+        let told = plan.torment(&mut random, || {
+            fed = Some(load.stop()?);
+            Ok(())
+        })?;
+        (fed.ok_or("nothing was fed")?, told)
     } else {
+        story.feed(&mut client, plan.records)?;
+        story.end(&mut client)?;
         drop(client);
-        plan.torment(&mut random, || Ok(()))?
+        (story, plan.torment(&mut random, || Ok(()))?)
     };
-    words.compare(&mut plan.client()?, &plan.application_id, told.report())
+    story.compare(&mut plan.client()?, &plan.application_id, told.report())
 }
 
 /// Lets a broker forget the group of `word_count`, which it does `offsets.retention.minutes` after the group's last
@@ -512,10 +426,4 @@ pub fn group_forgotten(plan: &Plan, wait: Duration) -> Outcome<Report> {
     let (log, left_for_last) = plan.to_the_end(1)?;
     let restores = restored(&log).into_iter().collect();
     words.compare(&mut client, &plan.application_id, Report { restores, left_for_last, ..Report::default() })
-}
-
-fn differing(model: &HashMap<String, u64>, state: &HashMap<String, u64>) -> u64 {
-    let wrong = model.iter().filter(|(w, n)| state.get(*w) != Some(n)).count();
-    let more = state.keys().filter(|w| !model.contains_key(*w)).count();
-    (wrong + more) as u64
 }

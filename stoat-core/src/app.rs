@@ -201,6 +201,7 @@ impl App {
     /// A wrong configuration or topology, a state directory that is locked or cannot be written.
     pub fn prepare(mut self, args: &Args) -> Result<Prepared> {
         args.apply(&mut self.config)?;
+        self.config.check()?;
         let graph = self.graph()?;
         Prepared::new(graph, self.config)
     }
@@ -437,6 +438,8 @@ pub fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
+        // It would be told by printing to standard error, which panics where nobody reads that any more.
+        .log_internal_errors(false)
         .try_init();
 }
 

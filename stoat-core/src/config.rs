@@ -61,6 +61,17 @@ pub enum Verdict {
     Off,
 }
 
+/// When aggregations hand on what has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EmitMode {
+    /// Each update at once.
+    #[default]
+    Eager,
+    /// At the end of an epoch, each key that has changed once, with its last value. What is downstream then sees all
+    /// changes of an epoch together: a sum that must be constant is constant at every commit.
+    OnBarrier,
+}
+
 trait Value: Sized {
     const WHAT: &'static str;
     fn parse(text: &str) -> Option<Self>;
@@ -156,6 +167,7 @@ macro_rules! choice {
 
 choice!(Guarantee, "`exactly_once` or `at_least_once`", "exactly_once" => ExactlyOnce, "at_least_once" => AtLeastOnce);
 choice!(FsyncPolicy, "`commit`, `interval` or `off`", "commit" => Commit, "interval" => Interval, "off" => Off);
+choice!(EmitMode, "`eager` or `on-barrier`", "eager" => Eager, "on_barrier" => OnBarrier);
 choice!(Reset, "`earliest` or `latest`", "earliest" => Earliest, "latest" => Latest);
 choice!(StartOffsets, "`record` or `group`", "record" => Record, "group" => Group);
 choice!(Verdict, "`error`, `warn` or `off`", "error" => Error, "warn" => Warn, "off" => Off);
@@ -216,6 +228,8 @@ config! {
     "stoat.bootstrap-servers" bootstrap_servers: Option<String> = None;
     /// `exactly_once` or `at_least_once`.
     "stoat.processing-guarantee" guarantee: Guarantee = Guarantee::ExactlyOnce;
+    /// When aggregations hand on what has changed: `eager`, each update at once, or `on-barrier`, each changed key once per epoch. `on-barrier` needs `exactly_once`.
+    "stoat.emit.mode" emit_mode: EmitMode = EmitMode::Eager;
     /// Lanes per sub-topology. Absent: the number of cores, at least 2.
     "stoat.lanes" lanes: Option<u32> = None;
     /// One budget for fetch buffers, producer queue, uncommitted bytes, caches and RocksDB.
@@ -430,6 +444,21 @@ impl Config {
         }
     }
 
+    /// Refuses settings that do not go together.
+    ///
+    /// # Errors
+    /// [`EmitMode::OnBarrier`] without [`Guarantee::ExactlyOnce`].
+    pub fn check(&self) -> Result<()> {
+        if self.emit_mode == EmitMode::OnBarrier && self.guarantee == Guarantee::AtLeastOnce {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "`stoat.emit.mode` is `on-barrier`, which needs `stoat.processing-guarantee: exactly_once`: with \
+                 `at_least_once` outputs are not part of the commit, so no reader would see them together",
+            ));
+        }
+        Ok(())
+    }
+
     /// All keys and values, secrets masked.
     pub fn masked(&self) -> Vec<(String, String)> {
         self.shown().into_iter().map(|(k, v)| (k.clone(), mask(&k, &v))).collect()
@@ -580,6 +609,17 @@ mod tests {
         c.set("stoat.memory.budget", "1MiB").unwrap();
         let e = c.set("stoat.application-id", "").unwrap_err().to_string();
         assert!(e.ends_with("not a text of at least one character"), "{e}");
+    }
+
+    #[test]
+    fn i05_emitting_at_barriers_needs_exactly_once() {
+        let mut c = Config::default();
+        assert_eq!(c.emit_mode, EmitMode::Eager);
+        c.set("stoat.emit.mode", "on-barrier").unwrap();
+        c.check().unwrap();
+        c.set("stoat.processing-guarantee", "at_least_once").unwrap();
+        let e = c.check().unwrap_err();
+        assert!(e.to_string().contains("stoat.emit.mode") && e.exit_code() == 2, "{e}");
     }
 
     #[test]

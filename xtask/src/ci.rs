@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 
 use crate::sh::{Result, Steps, cache_root, cargo, is_ci, run as run_command, succeeds};
+use crate::sim;
 use crate::suite::Machine;
 use crate::tidy;
 
+/// Seeds that no run before had.
+const NEW_SEEDS: u64 = 500;
+
 pub(crate) fn run(install: bool) -> Result<()> {
     let target = target()?;
-    let mut steps = Steps::new(8);
+    let mut steps = Steps::new(9);
     let mut failures = Vec::new();
     // A failure does not hide what the later steps would say.
     let mut note = |result: Result<()>| {
@@ -58,7 +62,10 @@ pub(crate) fn run(install: bool) -> Result<()> {
     steps.next("tests");
     note(machine.test(&[]));
 
-    eprintln!("\n{} of 8 steps failed, in {}", failures.len(), steps.elapsed());
+    steps.next("simulator, new seeds");
+    note(sim::on(cargo(), NEW_SEEDS, None));
+
+    eprintln!("\n{} of 9 steps failed, in {}", failures.len(), steps.elapsed());
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
 }
 

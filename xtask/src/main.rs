@@ -5,13 +5,16 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod chaos;
 mod ci;
 mod clicks;
 mod demo;
 mod install;
 mod kafka;
+mod mutants;
 mod rocksdb;
 mod sh;
+mod sim;
 mod suite;
 mod tidy;
 
@@ -54,6 +57,33 @@ enum Task {
         #[command(subcommand)]
         action: KafkaAction,
     },
+    /// Runs the simulator on many seeds
+    Sim {
+        /// At least so many
+        #[arg(long, default_value_t = 10_000)]
+        seeds: u64,
+        /// Which; absent: new ones
+        #[arg(long)]
+        base: Option<u64>,
+    },
+    /// Puts faults into a copy of the engine, one after another, and shows which seed of the simulator finds each
+    Mutants {
+        /// Only this fault
+        #[arg(long)]
+        only: Option<String>,
+        /// Within about so many seeds
+        #[arg(long, default_value_t = 1_000)]
+        seeds: u64,
+    },
+    /// Kills examples and their Apache Kafka, halts it and cuts connections, and compares what was written with models
+    Chaos {
+        /// Only tell what is missing; install nothing
+        #[arg(long)]
+        no_install: bool,
+        /// Handed on to the program `faults`: `cargo xtask chaos -- --kills 100`
+        #[arg(last = true)]
+        faults: Vec<String>,
+    },
     /// Builds RocksDB once for all profiles and prints the variables that make cargo use it
     Rocksdb {
         /// Build the version that another project has locked
@@ -88,6 +118,9 @@ fn main() -> ExitCode {
         Task::Ci { no_install } => ci::run(!no_install),
         Task::Kafka { action: KafkaAction::Start { port, no_install } } => kafka::start(port, !no_install),
         Task::Kafka { action: KafkaAction::Stop } => kafka::stop(),
+        Task::Sim { seeds, base } => sim::run(seeds, base),
+        Task::Mutants { only, seeds } => mutants::run(only.as_deref(), seeds),
+        Task::Chaos { no_install, faults } => chaos::run(!no_install, &faults),
         Task::Rocksdb { manifest_path } => rocksdb::ensure(manifest_path.as_deref())
             .map(|folder| println!("export ROCKSDB_LIB_DIR={} ROCKSDB_STATIC=1", folder.display())),
         Task::Tidy => tidy::run(),

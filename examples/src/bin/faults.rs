@@ -1,12 +1,15 @@
 //! Kills `word_count` and `sessions` with SIGKILL at random moments, restarts them with other lane counts, once without
 //! their stores, and compares what they wrote with a model. Prints a table; ends with 1 if anything is lost or doubled.
+//!
+//! With `--chaos` it starts an Apache Kafka of its own and runs `word_count`, `sessions` and `money` on it, under load for the
+//! whole run, while it kills them, restarts and halts the broker, and cuts the connections.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use stoat_examples::faults::{Plan, Report, group_forgotten, sessions, word_count};
+use stoat_examples::faults::{Chaos, Chaotic, Plan, Report, chaos, group_forgotten, sessions, word_count};
 use stoat_examples::say;
 
 #[derive(Debug, Parser)]
@@ -27,11 +30,29 @@ struct Args {
     #[arg(long, default_value_t = 4_000)]
     life: u64,
     /// Only this story
-    #[arg(long, value_name = "word_count|sessions")]
+    #[arg(long, value_name = "word_count|sessions|money")]
     only: Option<String>,
     /// Instead: lets the broker forget the consumer group (it needs `offsets.retention.minutes=1`), then goes on
     #[arg(long, requires = "bootstrap_servers")]
     group_forgotten: bool,
+    /// Instead: starts an Apache Kafka of its own and torments that too; `cargo xtask chaos` does all it needs
+    #[arg(long, conflicts_with_all = ["bootstrap_servers", "group_forgotten"])]
+    chaos: bool,
+    /// The folder of Kafka's jars; absent: what `STOAT_TEST_KAFKA_JARS` says
+    #[arg(long, value_name = "FOLDER", requires = "chaos")]
+    kafka_jars: Option<PathBuf>,
+    /// How often the broker is restarted, half of the times after SIGKILL
+    #[arg(long, default_value_t = 20)]
+    restarts: u32,
+    /// How often the broker stands still
+    #[arg(long, default_value_t = 20)]
+    stalls: u32,
+    /// How often the connections are cut
+    #[arg(long, default_value_t = 30)]
+    cuts: u32,
+    /// Input records per second of each story, with `--chaos`
+    #[arg(long, default_value_t = 1_000)]
+    per_second: usize,
 }
 
 type Run = fn(&Plan) -> Result<Report, String>;
@@ -43,6 +64,9 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let here = std::env::current_exe().unwrap_or_default();
     let state = std::env::temp_dir().join(format!("stoat-faults-{}", std::process::id()));
+    if args.chaos {
+        return all_at_once(&args, &here, &state);
+    }
     let plan = |name: &str| Plan {
         exe: here.with_file_name(name),
         bootstrap: args.bootstrap_servers.clone(),
@@ -85,4 +109,106 @@ fn main() -> ExitCode {
         eprintln!("state is kept in {}", state.display());
     }
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn all_at_once(args: &Args, here: &Path, dir: &Path) -> ExitCode {
+    let jars = args.kafka_jars.clone().or_else(|| std::env::var_os("STOAT_TEST_KAFKA_JARS").map(PathBuf::from));
+    let Some(jars) = jars else {
+        eprintln!("--chaos needs --kafka-jars FOLDER, or `cargo xtask chaos`, which fetches them");
+        return ExitCode::from(2);
+    };
+    let plan = Chaos {
+        jars,
+        programs: here.parent().unwrap_or(Path::new(".")).to_owned(),
+        dir: dir.to_owned(),
+        stories: args.only.iter().cloned().collect(),
+        kills: args.kills,
+        life: (Duration::from_millis(args.life / 8), Duration::from_millis(args.life)),
+        restarts: args.restarts,
+        stalls: args.stalls,
+        stall: (Duration::from_millis(500), Duration::from_secs(14)),
+        cuts: args.cuts,
+        pause: (Duration::from_millis(500), Duration::from_secs(6)),
+        per_second: args.per_second,
+        lanes: vec![1, 3, 16],
+        seed: args.seed,
+    };
+    let result = std::fs::create_dir_all(dir).map_err(|e| e.to_string());
+    let result = result.and_then(|()| chaos(&plan, &|what| eprintln!("  {what}")));
+    let good = match result {
+        Ok(happened) => table(&happened),
+        Err(e) => {
+            eprintln!("chaos: {e}");
+            false
+        }
+    };
+    if good {
+        // What is left behind is only of use after a failure.
+        let _ = std::fs::remove_dir_all(dir);
+        ExitCode::SUCCESS
+    } else {
+        eprintln!("state is kept in {}", dir.display());
+        ExitCode::FAILURE
+    }
+}
+
+fn table(happened: &Chaotic) -> bool {
+    let b = happened.broker;
+    say!("in {} s ({} s with the comparison)", happened.took.0.as_secs(), happened.took.1.as_secs());
+    say!("broker: {} restarts after SIGTERM, {} after SIGKILL", b.restarts.0, b.restarts.1);
+    say!("broker: stood still {} times, {} s in all", b.stalls.0, b.stalls.1.as_secs());
+    let (cut, held, refused) = b.cuts;
+    say!(
+        "connections: cut {cut} times, held and cut {held} times, cut and refused {refused} times; {} streams",
+        b.streams
+    );
+    say!("");
+    let head = [
+        "story",
+        "kills",
+        "at work",
+        "starting",
+        "in place",
+        "ended",
+        "in",
+        "out",
+        "lost",
+        "doubled",
+        "changelog",
+        "cuts",
+        "wrong",
+    ];
+    say!("{:>10}{}", head[0], head[1..].iter().map(|h| format!("{h:>11}")).collect::<String>());
+    for row in &happened.rows {
+        let r = &row.report;
+        let figures = [
+            u64::from(row.kills),
+            u64::from(row.at_work),
+            u64::from(row.at_start),
+            u64::from(row.in_place),
+            row.ended.len() as u64,
+            r.input,
+            r.output,
+            r.lost,
+            r.doubled,
+            r.changelog_wrong,
+            r.cuts,
+            r.cuts_wrong,
+        ];
+        say!("{:>10}{}", row.story, figures.iter().map(|f| format!("{f:>11}")).collect::<String>());
+    }
+    say!("");
+    say!(
+        "at work: killed with input that was not committed; starting: killed before it ran; in place: restarts of the engine"
+    );
+    say!(
+        "within a process; ended: ends that it came to by itself; changelog: entries that differ; wrong: committed cuts whose"
+    );
+    say!("balances do not add up to 0");
+    for row in &happened.rows {
+        for end in &row.ended {
+            say!("  {}: {end}", row.story);
+        }
+    }
+    happened.rows.iter().all(|r| r.exact())
 }

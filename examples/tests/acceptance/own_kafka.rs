@@ -1,115 +1,45 @@
 //! What happens to a broker: a topic is deleted, the broker stands still, ends and comes back. Needs a broker of its own,
 //! and so Kafka's jars: `STOAT_TEST_KAFKA_JARS` names their folder.
 
-use std::io::Read as _;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use stoat_examples::faults::{Log, Plan, Report, Words, produce_lines};
+use stoat_examples::faults::{Chaos, Log, OwnKafka, Plan, Report, Words, chaos, produce_lines};
 
 use crate::support::{PATIENCE, SESSIONS, WORD_COUNT, example, finish, signal};
 
 struct Kafka {
-    dir: tempfile::TempDir,
-    jars: PathBuf,
-    bootstrap: String,
-    broker: Option<Child>,
+    kafka: OwnKafka,
+    /// Goes after the broker.
+    _dir: tempfile::TempDir,
+}
+
+/// The folder of Kafka's jars, where the environment names one.
+fn jars(test: &str) -> Option<PathBuf> {
+    let jars = std::env::var_os("STOAT_TEST_KAFKA_JARS").map(PathBuf::from);
+    if jars.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "CI must set STOAT_TEST_KAFKA_JARS: the folder of Kafka's jars");
+        eprintln!("SKIPPED {test}: STOAT_TEST_KAFKA_JARS names no folder of Kafka's jars");
+    }
+    jars
 }
 
 impl Kafka {
     fn start(test: &str) -> Option<Self> {
-        let Some(jars) = std::env::var_os("STOAT_TEST_KAFKA_JARS").map(PathBuf::from) else {
-            assert!(std::env::var_os("CI").is_none(), "CI must set STOAT_TEST_KAFKA_JARS: the folder of Kafka's jars");
-            eprintln!("SKIPPED {test}: STOAT_TEST_KAFKA_JARS names no folder of Kafka's jars");
-            return None;
-        };
-        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        // Both are held at the same time, so that they differ.
-        let (one, other) = (listen(), listen());
-        let (port, controller) = (one.local_addr().unwrap().port(), other.local_addr().unwrap().port());
-        drop((one, other));
+        let jars = jars(test)?;
         let dir = tempfile::tempdir().unwrap();
-        let data = dir.path().join("data");
-        let settings = format!(
-            "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.bootstrap.servers=127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-controller.listener.names=CONTROLLER\ninter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\nlog.dirs={}
-auto.create.topics.enable=false\nlog.initial.task.delay.ms=1000\nlog.retention.check.interval.ms=1000\noffsets.topic.replication.factor=1\noffsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\ntransaction.state.log.num.partitions=1
-group.initial.rebalance.delay.ms=0\n",
-            data.display()
-        );
-        std::fs::write(dir.path().join("server.properties"), settings).unwrap();
-        let mut kafka = Self { dir, jars, bootstrap: format!("127.0.0.1:{port}"), broker: None };
-        let mut format = kafka.java("kafka.tools.StorageTool");
-        let status = format
-            .args(["format", "--standalone", "-t", "c3RvYXQtdGVzdC1rYWZrYQ", "-c"])
-            .arg(kafka.settings())
-            .output();
-        assert!(status.as_ref().is_ok_and(|o| o.status.success()), "{status:?}");
-        kafka.serve();
-        Some(kafka)
+        let kafka = OwnKafka::start(&jars, dir.path(), None).unwrap();
+        Some(Self { kafka, _dir: dir })
     }
 
-    fn settings(&self) -> PathBuf {
-        self.dir.path().join("server.properties")
-    }
-
-    fn java(&self, class: &str) -> Command {
-        let mut java = Command::new("java");
-        java.args(["-Xmx512m", "-XX:-UsePerfData", "-cp"]).arg(self.jars.join("*")).arg(class).stdin(Stdio::null());
-        java
-    }
-
-    /// Starts the broker, at first or again, and waits until it serves.
-    fn serve(&mut self) {
-        let mut java = self.java("kafka.Kafka");
-        let mut child = java
-            .arg(self.settings())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("java can be started");
-        let mut out = child.stderr.take().expect("piped");
-        let (sender, started) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let (mut log, mut part) = (Vec::new(), [0; 4096]);
-            let mut told = false;
-            // Read to the end, so that the broker never waits for its reader.
-            while let Ok(n @ 1..) = out.read(&mut part) {
-                if !told {
-                    log.extend_from_slice(&part[..n]);
-                    if String::from_utf8_lossy(&log).contains("Kafka Server started") {
-                        told = true;
-                        let _ = sender.send(());
-                    }
-                }
-            }
-        });
-        self.broker = Some(child);
-        started.recv_timeout(PATIENCE).expect("Apache Kafka starts");
-    }
-
-    fn pid(&self) -> u32 {
-        self.broker.as_ref().expect("it runs").id()
-    }
-
-    fn end(&mut self) {
-        if let Some(mut broker) = self.broker.take() {
-            // A broker that stands still would not hear anything gentler.
-            let _ = broker.kill();
-            let _ = broker.wait();
-        }
+    fn bootstrap(&self) -> String {
+        self.kafka.direct()
     }
 
     fn plan(&self, dir: &Path) -> Plan {
         Plan {
             exe: WORD_COUNT.into(),
-            bootstrap: Some(self.bootstrap.clone()),
+            bootstrap: Some(self.bootstrap()),
             application_id: "own".to_owned(),
             state_dir: dir.to_path_buf(),
             records: 0,
@@ -122,18 +52,12 @@ group.initial.rebalance.delay.ms=0\n",
     }
 }
 
-impl Drop for Kafka {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 #[test]
 fn old_events_in_topics_that_an_example_made_outlive_the_brokers_retention() {
     let Some(kafka) = Kafka::start("old_events_in_topics_that_an_example_made") else { return };
     let dir = tempfile::tempdir().unwrap();
     let run = || {
-        let arguments = ["--until-done", "--bootstrap-servers", &kafka.bootstrap];
+        let arguments = ["--until-done", "--bootstrap-servers", &kafka.bootstrap()];
         finish(example(SESSIONS, dir.path()).args(arguments).spawn().unwrap())
     };
     let first = run();
@@ -149,11 +73,11 @@ fn a_source_topic_that_is_deleted_while_it_is_read_ends_the_application_which_na
     let Some(kafka) = Kafka::start("a_source_topic_that_is_deleted") else { return };
     let dir = tempfile::tempdir().unwrap();
     let mut child =
-        example(SESSIONS, dir.path()).args(["--no-input", "--bootstrap-servers", &kafka.bootstrap]).spawn().unwrap();
+        example(SESSIONS, dir.path()).args(["--no-input", "--bootstrap-servers", &kafka.bootstrap()]).spawn().unwrap();
     let mut log = Log::of(&mut child);
     assert!(log.wait_for("running epoch=", PATIENCE), "{}", log.rest());
-    let mut delete = kafka.java("org.apache.kafka.tools.TopicCommand");
-    let deleted = delete.args(["--bootstrap-server", &kafka.bootstrap, "--delete", "--topic", "clicks"]).output();
+    let mut delete = kafka.kafka.java("org.apache.kafka.tools.TopicCommand");
+    let deleted = delete.args(["--bootstrap-server", &kafka.bootstrap(), "--delete", "--topic", "clicks"]).output();
     assert!(deleted.as_ref().is_ok_and(|o| o.status.success()), "{deleted:?}");
     let ended = finish(child);
     assert_eq!(ended.code, Some(1), "{}", log.rest());
@@ -176,16 +100,16 @@ fn a_broker_that_stands_still_and_one_that_ends_are_waited_for_with_few_words_an
     let mut log = Log::of(&mut child);
     assert!(log.wait_for("running epoch=", PATIENCE), "{}", log.rest());
     // In the middle of the work: it has just begun.
-    signal(kafka.pid(), "STOP");
+    kafka.kafka.signal("STOP").unwrap();
     // sleep: how long the broker stands still is what is tested
     std::thread::sleep(Duration::from_secs(5));
-    signal(kafka.pid(), "CONT");
+    kafka.kafka.signal("CONT").unwrap();
     produce_lines(&mut client, 2, 0, 60_000).unwrap();
-    kafka.end();
+    kafka.kafka.end("KILL").unwrap();
     assert!(log.wait_for("the broker cannot be reached", PATIENCE), "{}", log.rest());
     // sleep: how long the broker is away is what is tested
     std::thread::sleep(Duration::from_secs(10));
-    kafka.serve();
+    kafka.kafka.serve().unwrap();
     assert!(log.wait_for("the broker can be reached again", PATIENCE), "{}", log.rest());
     produce_lines(&mut client, 3, 0, 10_000).unwrap();
     assert!(child.try_wait().unwrap().is_none(), "it goes on by itself: {}", log.rest());
@@ -197,4 +121,35 @@ fn a_broker_that_stands_still_and_one_that_ends_are_waited_for_with_few_words_an
     assert_eq!(last.code, Some(0), "{last:#?}");
     let report = words.compare(&mut client, &plan.application_id, Report::default()).unwrap();
     assert_eq!((report.lost, report.doubled, report.changelog_wrong), (0, 0, 0), "{report:?}");
+}
+
+#[test]
+fn i03_i05_under_kills_halts_restarts_and_cuts_nothing_is_lost_doubled_or_half() {
+    let Some(jars) = jars("i03_i05_under_kills_halts_restarts_and_cuts") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Chaos {
+        jars,
+        programs: Path::new(WORD_COUNT).parent().unwrap().to_owned(),
+        dir: dir.path().to_owned(),
+        stories: Vec::new(),
+        kills: 4,
+        life: (Duration::from_millis(50), Duration::from_millis(600)),
+        restarts: 2,
+        stalls: 1,
+        stall: (Duration::from_secs(1), Duration::from_secs(2)),
+        cuts: 3,
+        pause: (Duration::from_millis(200), Duration::from_millis(800)),
+        per_second: 500,
+        lanes: vec![1, 3, 16],
+        seed: 3,
+    };
+    let happened = chaos(&plan, &|what| eprintln!("{what}")).unwrap();
+    assert_eq!(happened.broker.restarts, (1, 1));
+    assert_eq!(happened.rows.len(), 3);
+    for row in &happened.rows {
+        assert!(row.exact(), "{row:#?}");
+        assert!(row.kills >= 4 && row.at_work > 0, "the kills met work: {row:#?}");
+    }
+    let money = happened.rows.iter().find(|r| r.story == "money").unwrap();
+    assert!(money.report.cuts > 5 && money.report.totals > 5, "{money:#?}");
 }

@@ -33,6 +33,50 @@ pub struct Faults {
     pub init_failed: u32,
     /// A poll brings nothing yet: what has happened is heard of later.
     pub slow: u32,
+    /// The transaction is not applied for a passing reason: the broker is away or busy.
+    pub retriable: u32,
+    /// The transaction is not applied, and the client is of no more use.
+    pub fatal: u32,
+    /// The broker has forgotten the producer: its transactional id has expired.
+    pub expired: u32,
+    /// Trying an unanswered commit again fails: half of the times it has to be aborted, half of the times the client is of no
+    /// more use. Whether the first try was applied stays as it was.
+    pub again_failed: u32,
+    /// The commit is applied; its answer, and all answers behind it, come very late.
+    pub late_answer: u32,
+    /// A question (topics, bounds, the group) fails for a passing reason.
+    pub ask_failed: u32,
+    /// In 100,000 polls: the broker cannot be reached for a while. Nothing arrives, and what is submitted fails.
+    pub outage: u32,
+}
+
+/// A process that ends: from its last durable write on nothing that it does has an effect.
+#[derive(Clone, Debug, Default)]
+pub struct Fuse(Arc<Mutex<Option<u64>>>);
+
+impl Fuse {
+    /// Lets so many durable writes (transactions, initialisations, batches of stores, flushes) happen, and then no more.
+    pub fn set(&self, writes: Option<u64>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = writes.map(|n| n + 1);
+    }
+
+    /// Counts a write; whether it happens.
+    pub fn burn(&self) -> bool {
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match left.as_mut() {
+            None => true,
+            Some(0) => false,
+            Some(n) => {
+                *n -= 1;
+                *n > 0
+            }
+        }
+    }
+
+    /// Whether a write did not happen any more.
+    pub fn blown(&self) -> bool {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) == Some(0)
+    }
 }
 
 /// A transaction as it was applied.
@@ -76,6 +120,8 @@ struct Topic {
     id: String,
     config: Vec<(String, String)>,
     logs: Vec<Vec<LogRecord>>,
+    /// Where each log begins: what lies before was deleted.
+    starts: Vec<i64>,
 }
 
 struct Late {
@@ -100,6 +146,7 @@ struct State {
     members: Vec<String>,
     /// Partitions of which nothing more comes until they are let go.
     held: std::collections::BTreeSet<TopicPartition>,
+    fuse: Fuse,
 }
 
 /// The brokers and their logs; clones are handles.
@@ -144,9 +191,14 @@ impl SimCluster {
 
     /// Appends a record outside a transaction.
     pub fn append(&self, topic: &str, partition: i32, key: &[u8], value: &[u8], timestamp: i64) {
+        self.append_record(topic, partition, Some(key), Some(value), timestamp);
+    }
+
+    /// As [`SimCluster::append`]; key and value may be null.
+    pub fn append_record(&self, topic: &str, partition: i32, key: Option<&[u8]>, value: Option<&[u8]>, timestamp: i64) {
         let record = LogRecord {
-            key: Some(key.to_vec()),
-            value: Some(value.to_vec()),
+            key: key.map(<[u8]>::to_vec),
+            value: value.map(<[u8]>::to_vec),
             timestamp: Timestamp(timestamp),
             headers: Headers::default(),
             marker: false,
@@ -211,6 +263,20 @@ impl SimCluster {
         }
     }
 
+    /// Deletes what lies before an offset, as retention does.
+    pub fn delete_before(&self, topic: &str, partition: i32, offset: NextOffset) {
+        if let Some(t) = self.lock().topics.get_mut(topic) {
+            let end = t.logs[partition as usize].len() as i64;
+            let start = &mut t.starts[partition as usize];
+            *start = offset.min(end).max(*start);
+        }
+    }
+
+    /// The process whose writes burn this fuse ends with it. Shared with the process' disk.
+    pub fn set_fuse(&self, fuse: Fuse) {
+        self.lock().fuse = fuse;
+    }
+
     /// Loses the last `n` entries of a partition, as an unclean election of a leader does.
     pub fn lose_end(&self, topic: &str, partition: i32, n: usize) {
         if let Some(t) = self.lock().topics.get_mut(topic) {
@@ -223,6 +289,7 @@ impl SimCluster {
     pub fn add_partitions(&self, topic: &str, partitions: i32) {
         if let Some(t) = self.lock().topics.get_mut(topic) {
             t.logs.resize(partitions as usize, Vec::new());
+            t.starts.resize(partitions as usize, 0);
         }
     }
 
@@ -254,6 +321,9 @@ impl SimCluster {
             unknown: None,
             events: VecDeque::new(),
             open: BTreeMap::new(),
+            failed: Vec::new(),
+            withheld: 0,
+            away: 0,
         }
     }
 }
@@ -270,8 +340,8 @@ impl State {
     fn create(&mut self, name: &str, partitions: i32, config: Vec<(String, String)>) {
         self.made += 1;
         let id = format!("id-{}", self.made);
-        let logs = vec![Vec::new(); partitions as usize];
-        self.topics.entry(name.to_owned()).or_insert(Topic { id, config, logs });
+        let (logs, starts) = (vec![Vec::new(); partitions as usize], vec![0; partitions as usize]);
+        self.topics.entry(name.to_owned()).or_insert(Topic { id, config, logs, starts });
     }
 
     fn put(&mut self, r: &OutRecord<'_>, ends: &mut BTreeMap<TopicPartition, NextOffset>) {
@@ -329,6 +399,12 @@ pub struct SimClient {
     events: VecDeque<Event>,
     /// Position, whether records are asked for, and whether the end was told since the last ones.
     open: BTreeMap<TopicPartition, (NextOffset, bool, bool)>,
+    /// What could not be opened.
+    failed: Vec<(TopicPartition, BrokerError)>,
+    /// So many polls bring no answers.
+    withheld: u32,
+    /// For so many polls the broker cannot be reached.
+    away: u32,
 }
 
 impl SimClient {
@@ -354,6 +430,21 @@ impl SimClient {
         }
         if let Some(e) = self.fenced(&state) {
             return Err(e);
+        }
+        if !state.fuse.burn() {
+            return Err(Self::error(BrokerErrorKind::Retriable, "the process has ended"));
+        }
+        if self.away > 0 {
+            // Who has only begun hears that the broker is away; who was about to commit hears nothing.
+            return match state.draw(3) {
+                0 => Err(Self::error(BrokerErrorKind::Retriable, "the broker cannot be reached")),
+                applied => {
+                    let t = Arc::new(t);
+                    let ends = (applied == 1).then(|| state.apply(&self.group, &t));
+                    self.unknown = Some((t, ends));
+                    Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit"))
+                }
+            };
         }
         let me = (self.tid.clone(), self.epoch.unwrap_or_default());
         if let Some(i) = state.strays.iter().position(|s| *s == me) {
@@ -402,6 +493,24 @@ impl SimClient {
             self.unknown = None;
             return Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit"));
         }
+        for (chance, kind, text) in [
+            (f.retriable, BrokerErrorKind::Retriable, "the coordinator is loading"),
+            (f.fatal, BrokerErrorKind::Fatal, "the client is of no more use"),
+        ] {
+            limit += chance;
+            if roll < limit {
+                return Err(Self::error(kind, text));
+            }
+        }
+        limit += f.expired;
+        if roll < limit {
+            *state.epochs.entry(self.tid.clone()).or_default() += 1;
+            return Err(Self::error(BrokerErrorKind::Fenced, "the broker does not know this producer id"));
+        }
+        limit += f.late_answer;
+        if roll < limit {
+            self.withheld = 20 + state.draw(400);
+        }
         Ok(Reply::Committed(Committed { ends: state.apply(&self.group, &t), retried: false }))
     }
 
@@ -411,8 +520,17 @@ impl SimClient {
         if let Some(e) = self.fenced(&state) {
             return Err(e);
         }
-        if state.draw(4) == 0 {
+        if self.away > 0 || state.draw(4) == 0 {
             return Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit"));
+        }
+        let limit = state.faults.again_failed;
+        if state.draw(1_000) < limit {
+            self.unknown = None;
+            let kind = if state.draw(2) == 0 { BrokerErrorKind::Abort } else { BrokerErrorKind::Fatal };
+            return Err(Self::error(kind, "the commit cannot be tried again"));
+        }
+        if !state.fuse.burn() {
+            return Err(Self::error(BrokerErrorKind::Unknown, "the process has ended"));
         }
         match self.unknown.take() {
             Some((_, Some(ends))) => Ok(Reply::Committed(Committed { ends, retried: true })),
@@ -426,6 +544,21 @@ impl SimClient {
 
     fn run(&mut self, command: Command) -> Option<Result<Reply, BrokerError>> {
         let cluster = self.cluster.clone();
+        let asks = matches!(
+            command,
+            Command::Describe { .. }
+                | Command::ListTopics
+                | Command::CreateTopics { .. }
+                | Command::Bounds { .. }
+                | Command::Group { .. }
+        );
+        if asks {
+            let mut state = cluster.lock();
+            let limit = state.faults.ask_failed;
+            if self.away > 0 || (limit > 0 && state.draw(1_000) < limit) {
+                return Some(Err(Self::error(BrokerErrorKind::Retriable, "no answer to a question")));
+            }
+        }
         let reply = match command {
             Command::Describe { topics } => {
                 let state = cluster.lock();
@@ -449,10 +582,14 @@ impl SimClient {
             }
             Command::Bounds { partitions } => {
                 let state = cluster.lock();
-                let end = |tp: &TopicPartition| {
-                    state.topics.get(&*tp.topic).map_or(0, |t| t.logs[tp.partition as usize].len() as i64)
+                let bounds = |tp: &TopicPartition| {
+                    let (topic, p) = (state.topics.get(&*tp.topic), tp.partition as usize);
+                    topic.map_or(Bounds { start: 0, end: 0 }, |t| Bounds {
+                        start: t.starts[p],
+                        end: t.logs[p].len() as i64,
+                    })
                 };
-                Ok(Reply::Bounds(partitions.iter().map(|tp| Bounds { start: 0, end: end(tp) }).collect()))
+                Ok(Reply::Bounds(partitions.iter().map(bounds).collect()))
             }
             Command::Group { partitions } => {
                 let state = cluster.lock();
@@ -463,8 +600,11 @@ impl SimClient {
             Command::InitProducer => {
                 let mut state = cluster.lock();
                 let limit = state.faults.init_failed;
-                if state.draw(1_000) < limit {
-                    Err(Self::error(BrokerErrorKind::Retriable, "the coordinator is loading"))
+                if self.away > 0 || state.draw(1_000) < limit {
+                    let kind = if state.draw(8) == 0 { BrokerErrorKind::Fatal } else { BrokerErrorKind::Retriable };
+                    Err(Self::error(kind, "the coordinator is loading"))
+                } else if !state.fuse.burn() {
+                    Err(Self::error(BrokerErrorKind::Retriable, "the process has ended"))
                 } else {
                     let epoch = state.epochs.entry(self.tid.clone()).or_default();
                     *epoch += 1;
@@ -484,6 +624,16 @@ impl SimClient {
                 Ok(Reply::Committed(Committed { ends: ends.into_iter().collect(), retried: false }))
             }
             Command::Open { partition, offset } => {
+                let state = cluster.lock();
+                let start = state.topics.get(&*partition.topic).map_or(0, |t| t.starts[partition.partition as usize]);
+                if offset < start {
+                    let error = BrokerError::new(
+                        BrokerErrorKind::OutOfRange,
+                        format!("offset {offset} is not in the log, which begins at {start}"),
+                    );
+                    self.failed.push((partition, error));
+                    return Some(Ok(Reply::Done));
+                }
                 self.open.insert(partition, (offset, false, false));
                 Ok(Reply::Done)
             }
@@ -516,7 +666,25 @@ impl Broker for SimClient {
         if slow > 0 && state.draw(1_000) < slow {
             return;
         }
-        out.extend(self.events.drain(..));
+        let outage = state.faults.outage;
+        if self.away > 0 {
+            self.away -= 1;
+            if self.away == 0 {
+                out.push(Event::Connection(None));
+            }
+        } else if outage > 0 && state.draw(100_000) < outage {
+            self.away = 1 + state.draw(60);
+            out.push(Event::Connection(Some("no route to the broker".to_owned())));
+        }
+        if self.withheld > 0 {
+            self.withheld -= 1;
+        } else {
+            out.extend(self.events.drain(..));
+        }
+        out.extend(self.failed.drain(..).map(|(partition, error)| Event::Failed { partition, error }));
+        if self.away > 0 {
+            return;
+        }
         let mut gone = Vec::new();
         for (tp, (position, asked, told)) in &mut self.open {
             if !*asked || state.held.contains(tp) {

@@ -275,7 +275,7 @@ impl Engine {
             punctuated: &punctuated,
             wall: known.record.wall,
             cache_budget: shares.cache,
-            settings: NetSettings { timers_per_mark, checks: self.config.lane_checks(), ..NetSettings::default() },
+            settings: NetSettings { timers_per_mark, checks: self.config.lane_checks(), emit: self.config.emit_mode, ..NetSettings::default() },
         };
         let net = (self.net)(&build)?;
         let places = places(&self.graph);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn i13_the_bytes_of_version_1_stay_as_they_are() {
+    fn t39_i13_the_bytes_of_version_1_stay_as_they_are() {
         let golden = concat!(
             "STOAT\u{1}",
             r#"{"epoch":7,"incarnation":"a1","claim":false,"inputs":{"in":{"1":{"next":12,"watermark":99}}},"#,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn i13_an_unknown_version_is_refused_with_both_numbers() {
+    fn t39_i13_an_unknown_version_is_refused_with_both_numbers() {
         let e = decode::<EpochRecord>("epoch", b"STOAT\x02{}").unwrap_err().to_string();
         assert!(e.contains("version 2") && e.contains("version 1"), "{e}");
         assert!(decode::<EpochRecord>("epoch", b"{}").unwrap_err().to_string().contains("another program"));

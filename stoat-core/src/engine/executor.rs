@@ -101,7 +101,8 @@ impl Executor {
         let waker = Waker::from(Arc::clone(&self.unpark));
         let (mut stopping_since, mut watched) = (None, 0);
         loop {
-            self.unpark.woken.store(false, Ordering::Release);
+            // A swap and not a store: who woke before it is then heard below, whatever told it that there is something.
+            self.unpark.woken.swap(false, Ordering::AcqRel);
             let now = self.now();
             let deadline = engine.advance(now, Self::wall())?;
             let status = engine.status();

@@ -80,6 +80,7 @@ struct Due {
 struct Stateful {
     place: usize,
     timers: bool,
+    emits: bool,
     punctuators: Vec<Punctuator>,
 }
 
@@ -117,7 +118,8 @@ impl Lane {
                 let state = node.as_mut().and_then(|n| n.state())?;
                 let mut timers = false;
                 state.fields(&mut |f| timers |= f.timers().is_some());
-                Some(Stateful { place, timers, punctuators: state.punctuators().to_vec() })
+                let emits = state.emits_at_barriers();
+                Some(Stateful { place, timers, emits, punctuators: state.punctuators().to_vec() })
             })
             .collect();
         let buffers = OutputBuffers::default();
@@ -402,7 +404,18 @@ impl Lane {
         })
     }
 
-    fn barrier(&mut self, _number: u64, epoch: Epoch, fx: &mut Effects) -> Result<(), Failure> {
+    fn barrier(&mut self, number: u64, epoch: Epoch, fx: &mut Effects) -> Result<(), Failure> {
+        if self.stateful.iter().any(|s| s.emits) {
+            let (stage, names) = (self.id.sub, self.names.clone());
+            self.guarded(number, |cx, stateful| {
+                // Parents come before their children, so what one hands on is in what the next one hands on.
+                for s in stateful.iter().filter(|s| s.emits) {
+                    with_state(cx, s.place, |state, cx| state.barrier(stage, s.place as u32, cx))
+                        .map_err(|e| e.at(format!("node `{}` at the end of epoch {epoch}", names[s.place])))?;
+                }
+                Ok(())
+            })?;
+        }
         if !self.foreign {
             return self.freeze(epoch, fx);
         }

@@ -22,7 +22,7 @@ pub struct WriteJob {
 }
 
 impl WriteJob {
-    pub(super) fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self) -> Result<()> {
         for (store, batch) in &self.batches {
             store.apply(self.generation, batch)?;
         }

@@ -2,14 +2,15 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::{Child, Field, LaneCx, Operator, StateOperator, Weight, take};
+use super::{Child, CurrentKey, Field, LaneCx, Operator, StateOperator, Weight, take};
 use crate::codec::{Decode, Encode};
+use crate::engine::tag::Path;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, StoreId};
-use crate::record::Record;
+use crate::id::{Epoch, StoreId, SubTopologyId};
+use crate::record::{Headers, Record};
 use crate::store::keyed::{encode_error, state_error};
 use crate::store::merge::merged;
-use crate::store::overlay::{Overlay, Slot};
+use crate::store::overlay::{KeyBytes, Overlay, Slot};
 use crate::store::{ByteStore, Row};
 use crate::time::Timestamp;
 
@@ -56,12 +57,62 @@ where
     }
 }
 
-/// Keeps one aggregate per key and forwards each update.
+/// Keeps one aggregate per key and forwards each update, or at each barrier what has changed.
 pub(crate) struct AggregateOperator<K, V, A, C, F> {
     table: Aggregates<A, C>,
     fold: Arc<F>,
     child: Option<Child>,
+    /// Where updates are handed on at barriers: what waits for the next one.
+    held: Option<Held<K>>,
     types: PhantomData<fn(K, V)>,
+}
+
+/// The keys that have changed since the last barrier.
+struct Held<K> {
+    changed: Vec<Change<K>>,
+    /// By slot: one more than its place in `changed`; 0: it has not changed.
+    places: Vec<u32>,
+}
+
+struct Change<K> {
+    slot: Slot,
+    bytes: KeyBytes,
+    hash: u64,
+    key: K,
+    /// Those of the last record that changed it.
+    headers: Headers,
+}
+
+impl<K> Held<K> {
+    /// Slots are not used again before the epoch that has written them is applied, so one is one key here.
+    fn note(&mut self, slot: Slot, current: &CurrentKey, key: K, headers: Headers) {
+        let at = slot.index();
+        if at >= self.places.len() {
+            self.places.resize(at + 1, 0);
+        }
+        match self.places[at] {
+            0 => {
+                let bytes = KeyBytes::from_slice(&current.bytes);
+                self.changed.push(Change { slot, bytes, hash: current.hash, key, headers });
+                self.places[at] = self.changed.len() as u32;
+            }
+            n => self.changed[n as usize - 1].headers = headers,
+        }
+    }
+
+    fn weight(&self) -> usize {
+        self.changed.len() * (size_of::<Change<K>>() + size_of::<u32>())
+    }
+
+    /// What has changed, in the order of keys.
+    fn take(&mut self) -> Vec<Change<K>> {
+        let mut changed = std::mem::take(&mut self.changed);
+        for c in &changed {
+            self.places[c.slot.index()] = 0;
+        }
+        changed.sort_unstable_by(|a, b| a.bytes.cmp(&b.bytes));
+        changed
+    }
 }
 
 impl<K, V, A, C, F> AggregateOperator<K, V, A, C, F> {
@@ -71,9 +122,18 @@ impl<K, V, A, C, F> AggregateOperator<K, V, A, C, F> {
         bytes: Arc<dyn ByteStore>,
         fold: Arc<F>,
         child: Option<Child>,
+        on_barrier: bool,
     ) -> Self {
         Self {
-            table: Aggregates { name: name.into(), store, bytes, overlay: Overlay::default(), codec: PhantomData },
+            held: (on_barrier && child.is_some()).then(|| Held { changed: Vec::new(), places: Vec::new() }),
+            table: Aggregates {
+                name: name.into(),
+                store,
+                bytes,
+                overlay: Overlay::default(),
+                held: 0,
+                codec: PhantomData,
+            },
             fold,
             child,
             types: PhantomData,
@@ -83,7 +143,7 @@ impl<K, V, A, C, F> AggregateOperator<K, V, A, C, F> {
 
 impl<K, V, A, C, F> Operator for AggregateOperator<K, V, A, C, F>
 where
-    K: 'static,
+    K: Send + 'static,
     V: 'static,
     A: Clone + Send + 'static,
     C: Encode<A> + Decode<A>,
@@ -100,6 +160,12 @@ where
             if table.overlay.value(slot).is_some() { timestamp.max(table.overlay.timestamp(slot)) } else { timestamp };
         let aggregate = table.overlay.write(slot, timestamp);
         self.fold.fold(aggregate, &key, value);
+        if let Some(held) = &mut self.held {
+            aggregate.take_if(|a| C::is_null(a));
+            held.note(slot, &cx.key, key, headers);
+            table.held = held.weight();
+            return Ok(());
+        }
         // What the codec writes as null deletes the row, in the store and in its changelog.
         let new = match aggregate {
             Some(a) if C::is_null(a) => aggregate.take(),
@@ -118,7 +184,8 @@ where
 
 impl<K, V, A, C, F> StateOperator for AggregateOperator<K, V, A, C, F>
 where
-    A: Send + 'static,
+    K: Send + 'static,
+    A: Clone + Send + 'static,
     C: Encode<A> + Decode<A>,
 {
     fn fields(&mut self, visit: &mut dyn FnMut(&mut dyn Field)) {
@@ -128,6 +195,27 @@ where
     fn fire(&mut self, _field: usize, _time: Timestamp, _cx: &mut LaneCx<'_>) -> Result<()> {
         Err(Error::new(ErrorKind::Internal, format!("`{}` has no timers, but one fired", self.table.name)))
     }
+
+    fn emits_at_barriers(&self) -> bool {
+        self.held.is_some()
+    }
+
+    fn barrier(&mut self, stage: SubTopologyId, place: u32, cx: &mut LaneCx<'_>) -> Result<()> {
+        let (Some(held), Some(child)) = (&mut self.held, self.child) else { return Ok(()) };
+        self.table.held = 0;
+        for Change { slot, bytes, hash, key, headers } in held.take() {
+            // As with eager updates, what was deleted is not told.
+            let Some(value) = self.table.overlay.value(slot).cloned() else { continue };
+            let timestamp = self.table.overlay.timestamp(slot);
+            cx.path = Path::on_barrier(stage, place, &bytes);
+            cx.origin = None;
+            cx.key.bytes.clear();
+            cx.key.bytes.extend_from_slice(&bytes);
+            (cx.key.hash, cx.key.present) = (hash, true);
+            cx.forward(child, Record { key, value, timestamp, headers })?;
+        }
+        Ok(())
+    }
 }
 
 /// The aggregates of a lane's keys, each with the largest timestamp that went into it.
@@ -136,6 +224,8 @@ struct Aggregates<A, C> {
     store: StoreId,
     bytes: Arc<dyn ByteStore>,
     overlay: Overlay<A>,
+    /// Bytes of what waits for the next barrier.
+    held: usize,
     codec: PhantomData<fn() -> C>,
 }
 
@@ -175,7 +265,8 @@ impl<A: Send, C: Encode<A> + Decode<A>> Field for Aggregates<A, C> {
     }
 
     fn weight(&self) -> Weight {
-        self.overlay.weight()
+        let Weight { uncommitted, total } = self.overlay.weight();
+        Weight { uncommitted: uncommitted + self.held, total: total + self.held }
     }
 
     fn trim(&mut self, bytes: usize) {

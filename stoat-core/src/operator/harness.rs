@@ -139,6 +139,7 @@ impl OneLane {
                     stores: &stores,
                     cache: 0,
                     place: None,
+                    on_barrier: false,
                 };
                 Some((node.factory)(&build).unwrap())
             })

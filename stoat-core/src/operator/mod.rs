@@ -22,7 +22,7 @@ use crate::codec::CodecError;
 use crate::engine::tag::{Path, Tag, Tags};
 use crate::error::Result;
 use crate::hash::partition_for;
-use crate::id::{Epoch, LaneIdx, SinkId, StoreId};
+use crate::id::{Epoch, LaneIdx, SinkId, StoreId, SubTopologyId};
 use crate::record::{Headers, Origin, ProduceBatch, RawRecord, Record};
 use crate::store::Row;
 use crate::time::{Now, TimeDomain, Timestamp};
@@ -80,6 +80,19 @@ pub trait StateOperator {
     /// The punctuators, in the order of declaration.
     fn punctuators(&self) -> &[Punctuator] {
         &[]
+    }
+
+    /// Whether [`StateOperator::barrier`] may have something to hand on.
+    fn emits_at_barriers(&self) -> bool {
+        false
+    }
+
+    /// Hands on what it has kept for the end of the epoch: in the order of keys, each under [`Path::on_barrier`].
+    ///
+    /// # Errors
+    /// As [`Operator::push`].
+    fn barrier(&mut self, _stage: SubTopologyId, _place: u32, _cx: &mut LaneCx<'_>) -> Result<()> {
+        Ok(())
     }
 
     /// Calls a punctuator; for one with `over` once per key, which the lane has set in `cx`.

@@ -22,6 +22,10 @@ impl Slot {
     pub(crate) fn place(self) -> u32 {
         self.0
     }
+
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 #[derive(Debug)]

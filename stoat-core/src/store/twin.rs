@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::memory::{State, check_kind};
 use super::{Batch, ByteStore, Row, Stamp, StoreKind, StoreSet};
+use crate::broker::sim::Fuse;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Generation;
 use crate::time::Timestamp;
@@ -23,6 +24,7 @@ struct Disk {
     /// Counts crashes: handles from before one are those of a dead process.
     life: u64,
     broken: Option<String>,
+    fuse: Fuse,
 }
 
 #[derive(Debug)]
@@ -101,6 +103,11 @@ impl TwinDisk {
         self.lock().broken = Some(reason.into());
     }
 
+    /// The process that has the directory open ends with this fuse: its writes burn it.
+    pub fn set_fuse(&self, fuse: Fuse) {
+        self.lock().fuse = fuse;
+    }
+
     /// Writes work again.
     pub fn repair(&self) {
         self.lock().broken = None;
@@ -169,6 +176,9 @@ impl TwinStore {
     fn write(&self, act: impl FnOnce(&mut Durable)) -> Result<()> {
         if let Some(reason) = self.disk.lock().broken.clone() {
             return Err(self.error(&reason));
+        }
+        if !self.disk.lock().fuse.burn() {
+            return Err(self.error("the process has ended"));
         }
         self.with(|store| {
             act(store);

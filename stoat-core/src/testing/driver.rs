@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::affinity::LaneChecks;
 use crate::broker::Fetched;
 use crate::codec::{Decode, Encode, codec_id, decode_opt};
+use crate::config::EmitMode;
 use crate::engine::epoch::merge;
 use crate::engine::ingest::{Cut, Ingest, InputSpec, Limits};
 use crate::engine::message::{Control, Frozen, LaneNet, Mark, NetEvent};
@@ -68,10 +69,13 @@ pub struct Options {
     /// The checks of lane affinity: [`LaneChecks::each`] is as in production, except that the key of each record is looked
     /// at; [`LaneChecks::strict`] makes an error of what production only warns of. With one lane there is nothing to check.
     pub lane_checks: LaneChecks,
+    /// When aggregations hand on what has changed (`stoat.emit.mode`).
+    pub emit: EmitMode,
 }
 
 impl Default for Options {
-    /// 16 lanes; the clock begins at 2100-01-01T00:00:00Z, behind the timestamps that tests use; each call commits.
+    /// 16 lanes; the clock begins at 2100-01-01T00:00:00Z, behind the timestamps that tests use; each call commits;
+    /// aggregations hand on each update.
     fn default() -> Self {
         Self {
             lanes: 16,
@@ -79,6 +83,7 @@ impl Default for Options {
             commit_each: true,
             seed: 0,
             lane_checks: LaneChecks::each(),
+            emit: EmitMode::Eager,
         }
     }
 }
@@ -168,7 +173,7 @@ impl TestDriver {
             wall: options.start,
             // Nothing clean is kept, so that each epoch reads through the codecs what the last one wrote.
             cache_budget: 0,
-            settings: NetSettings { checks: options.lane_checks, ..NetSettings::default() },
+            settings: NetSettings { checks: options.lane_checks, emit: options.emit, ..NetSettings::default() },
         };
         let lanes = counters.during(|| build_lanes(&build))?;
         let entries = places(&graph);

@@ -1,4 +1,5 @@
-//! Tests of topologies without a broker: [`TestDriver`] and [`assert_records`]. Needs the feature `testing`.
+//! Tests of topologies without a broker: [`TestDriver`] and [`assert_records`], and under faults: [`Simulation`]. Needs the
+//! feature `testing`.
 //!
 //! # Examples
 //! ```
@@ -31,12 +32,16 @@
 
 mod assert;
 mod driver;
+#[doc(hidden)]
+pub mod fuzz;
+pub mod simulation;
 #[cfg(test)]
 mod tests;
 
 pub use crate::affinity::LaneChecks;
 pub use assert::assert_records;
 pub use driver::{Options, RawRecord, StoreRow, TestDriver};
+pub use simulation::{Simulated, Simulation};
 
 /// The page of the documentation: its examples are run as tests.
 #[cfg(doctest)]

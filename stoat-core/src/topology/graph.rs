@@ -237,4 +237,6 @@ pub struct LaneBuild<'a> {
     pub cache: usize,
     /// The lane's place, for the checks of [`affinity`](crate::affinity); `None`: the only lane.
     pub place: Option<&'a Arc<crate::affinity::LanePlace>>,
+    /// Whether aggregations hand on what has changed at barriers only.
+    pub on_barrier: bool,
 }

@@ -38,7 +38,7 @@ impl<K, V, C, VC> Grouped<K, V, C, VC> {
     }
 }
 
-impl<K: 'static, V: 'static, C: 'static, VC> Grouped<K, V, C, VC> {
+impl<K: Send + 'static, V: 'static, C: 'static, VC> Grouped<K, V, C, VC> {
     fn fold<A, D, F>(self, step: &'static str, fold: F) -> Table<K, A, C>
     where
         A: Clone + Send + 'static,
@@ -62,6 +62,7 @@ impl<K: 'static, V: 'static, C: 'static, VC> Grouped<K, V, C, VC> {
                         b.stores[store.0 as usize].clone(),
                         fold.clone(),
                         b.children.first().copied(),
+                        b.on_barrier,
                     )))
                 }),
             });

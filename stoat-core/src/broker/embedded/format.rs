@@ -474,6 +474,7 @@ pub(super) struct ChunkReader<'a> {
     pub(super) head: ChunkHead,
     records: Cursor<'a>,
     left: u32,
+    last: Option<Offset>,
 }
 
 impl<'a> ChunkReader<'a> {
@@ -485,7 +486,7 @@ impl<'a> ChunkReader<'a> {
         if crc32fast::hash(data) != head.crc {
             return Err("the checksum of its records is wrong");
         }
-        Ok(Self { head, records: Cursor::new(data), left: head.count })
+        Ok(Self { head, records: Cursor::new(data), left: head.count, last: None })
     }
 
     /// The next record: offset, timestamp, key, value; the headers are read by [`Headed::headers`].
@@ -495,7 +496,11 @@ impl<'a> ChunkReader<'a> {
         }
         self.left -= 1;
         let c = &mut self.records;
-        let offset = self.head.base + c.uv()? as i64;
+        let offset = self.head.base.checked_add_unsigned(c.uv()?).ok_or("an offset is larger than any")?;
+        if self.last.is_some_and(|last| offset <= last) {
+            return Err("its offsets do not rise");
+        }
+        self.last = Some(offset);
         let timestamp = Timestamp(self.head.first_ts.wrapping_add(c.sv()?));
         let (key, value) = (c.opt()?, c.opt()?);
         let n = c.uv()?;

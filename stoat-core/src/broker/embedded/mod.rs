@@ -20,6 +20,8 @@
 mod clean;
 mod client;
 mod format;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod fuzz;
 mod journal;
 mod server;
 mod state;

@@ -99,7 +99,7 @@ impl Admin<'_> {
                 let group = &self.config.group_id;
                 let what = format!("the consumer group `{group}` cannot be looked up");
                 let members = self.ask(&what, |t| self.client.group_members(group, t))?;
-                let offsets = self.ask(&what, |t| self.client.group_offsets(group, &partitions, t))?;
+                let offsets = self.ask(&what, |t| self.client.group_offsets(&partitions, t))?;
                 Ok(Reply::Group(GroupInfo { members, offsets }))
             }
             other => Err(BrokerError::new(Kind::Fatal, format!("not a question: {other:?}"))),

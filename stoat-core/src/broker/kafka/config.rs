@@ -157,7 +157,16 @@ impl KafkaConfig {
 
     /// For the client that asks about topics and groups.
     pub(super) fn admin(&self) -> Settings {
-        self.build(&[], &[("allow.auto.create.topics", "false".into())])
+        self.build(
+            &[],
+            &[
+                // Whose offsets it asks for; it joins no group.
+                ("group.id", self.group_id.clone()),
+                ("isolation.level", "read_committed".into()),
+                ("enable.auto.commit", "false".into()),
+                ("allow.auto.create.topics", "false".into()),
+            ],
+        )
     }
 
     fn producer(&self, batch_size: usize, forced: &[(&str, String)]) -> Settings {

@@ -137,9 +137,9 @@ impl Producers<'_> {
         let deadline = Instant::now() + self.config.transaction_timeout;
         let mut timeout = Duration::from_millis(300);
         loop {
-            // The members do not matter, and whether they may be looked at: the question has to find its way.
-            let (code, text) = match session.client.group_members(group, timeout) {
-                Ok(_) => break,
+            // What is answered does not matter, nor whether the question is allowed: it has to find its way.
+            let (code, text) = match session.client.find_coordinator(group, timeout) {
+                Ok(()) => break,
                 Err((code, _)) if kind(code) != Kind::Retriable => break,
                 Err(e) => e,
             };

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use self::wiring::{Edge, Wiring, Worker};
 use super::lane::{Lane, LaneParts};
 use crate::affinity::{LaneChecks, LanePlace};
+use crate::config::EmitMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{LaneId, LaneIdx, SubTopologyId};
 use crate::operator::Child;
@@ -63,12 +64,14 @@ pub struct NetSettings {
     pub timers_per_mark: usize,
     /// The checks of lane affinity.
     pub checks: LaneChecks,
+    /// When aggregations hand on what has changed.
+    pub emit: EmitMode,
 }
 
 impl Default for NetSettings {
-    /// 8 batches, 256 records, 10,000 timers.
+    /// 8 batches, 256 records, 10,000 timers; updates at once.
     fn default() -> Self {
-        Self { credit: 8, step_records: 256, timers_per_mark: 10_000, checks: LaneChecks::default() }
+        Self { credit: 8, step_records: 256, timers_per_mark: 10_000, checks: LaneChecks::default(), emit: EmitMode::Eager }
     }
 }
 
@@ -140,6 +143,7 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
                     stores: build.stores,
                     cache: build.cache_budget / all as usize,
                     place: place.as_ref(),
+                    on_barrier: build.settings.emit == EmitMode::OnBarrier,
                 })
                 .map_err(|e| e.at(format!("node `{}`", node.name)))?;
                 arena.push(Some(operator));

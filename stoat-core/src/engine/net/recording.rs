@@ -8,6 +8,7 @@ use super::super::epoch::merge;
 use super::super::message::{Control, Frozen, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, NetEvent};
 use super::{DeterministicNet, NetBuild, NetSettings, build_lanes};
 use crate::affinity::LaneChecks;
+use crate::config::EmitMode;
 use crate::error::Result;
 use crate::hash::lane_of;
 use crate::id::{Epoch, Generation, LaneId, LaneIdx, SubTopologyId};
@@ -228,6 +229,8 @@ pub struct Replay<'a> {
     pub seed: u64,
     /// The wall clock at the beginning.
     pub wall: Timestamp,
+    /// When aggregations hand on what has changed.
+    pub emit: EmitMode,
 }
 
 struct Replayer {
@@ -364,6 +367,7 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
             step_records: 1 + (with.seed % 7) as usize,
             timers_per_mark: 1,
             checks: LaneChecks::off(),
+            emit: with.emit,
         },
     };
     let mut r = Replayer {

@@ -6,10 +6,10 @@ use super::model::{Model, Output, Stored, texts};
 use super::*;
 
 #[source(topic = "in2", key = String, value = String, value_codec = Utf8, out_of_orderness = "5ms", idleness = "0s")]
-struct In2;
+pub(super) struct In2;
 
 /// What comes after what was there: depends on the order of all that a key got.
-fn after(before: Option<&str>, value: &str) -> String {
+pub(super) fn after(before: Option<&str>, value: &str) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for b in before.unwrap_or_default().bytes().chain([b'|']).chain(value.bytes()) {
         hash = (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);

@@ -1,5 +1,7 @@
 //! Where a start begins, and what it refuses.
 
+use std::task::Waker;
+
 use super::counts::counts;
 use super::*;
 use crate::broker::{Broker, BrokerError, BrokerErrorKind, Command, Event, OpId};

@@ -68,7 +68,7 @@ impl Close2 {
     }
 }
 
-fn closes(t: &mut Topology) {
+pub(super) fn closes(t: &mut Topology) {
     t.source::<In>().process::<Close>().sink::<Out>();
 }
 

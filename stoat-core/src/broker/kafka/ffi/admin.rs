@@ -18,6 +18,17 @@ use crate::id::{NextOffset, TopicPartition};
 unsafe extern "C" {
     fn rd_kafka_topic_result_error(result: *const sys::rd_kafka_topic_result_t) -> c_int;
     fn rd_kafka_ConfigResource_error(resource: *const sys::rd_kafka_ConfigResource_t) -> c_int;
+    fn rd_kafka_committed(
+        rk: *mut sys::rd_kafka_t,
+        partitions: *mut sys::rd_kafka_topic_partition_list_t,
+        timeout: c_int,
+    ) -> c_int;
+    fn rd_kafka_list_groups(
+        rk: *mut sys::rd_kafka_t,
+        group: *const c_char,
+        list: *mut *const sys::rd_kafka_group_list,
+        timeout: c_int,
+    ) -> c_int;
 }
 
 /// A topic as the broker describes it.
@@ -297,12 +308,12 @@ impl Client {
         partitions.iter().map(|p| pick(&found, p)).collect()
     }
 
-    /// The live members of a group.
-    pub(in crate::broker::kafka) fn group_members(
+    /// Has the client find a group's coordinator and wait for an answer of it.
+    pub(in crate::broker::kafka) fn find_coordinator(
         self: &Arc<Self>,
         group: &str,
         timeout: Duration,
-    ) -> AdminResult<Vec<String>> {
+    ) -> AdminResult<()> {
         let queue = self.new_queue();
         let options = AdminOptions::new(self, AdminOp::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS, timeout);
         let (_owned, mut raw) = c_texts(std::iter::once(group));
@@ -316,68 +327,76 @@ impl Client {
             let result = sys::rd_kafka_event_DescribeConsumerGroups_result(event);
             let groups = sys::rd_kafka_DescribeConsumerGroups_result_groups(result, &raw mut n);
             let Some(&g) = slice(groups, n).first() else {
-                return Ok(Vec::new());
+                return Ok(());
             };
-            match peek(sys::rd_kafka_ConsumerGroupDescription_error(g)) {
-                Some((Code::GROUP_ID_NOT_FOUND, _)) => return Ok(Vec::new()),
-                Some(e) => return Err(e),
-                None => {}
-            }
-            Ok((0..sys::rd_kafka_ConsumerGroupDescription_member_count(g))
-                .map(|i| {
-                    let m = sys::rd_kafka_ConsumerGroupDescription_member(g, i);
-                    format!(
-                        "{} ({}{})",
-                        text(sys::rd_kafka_MemberDescription_consumer_id(m)),
-                        text(sys::rd_kafka_MemberDescription_client_id(m)),
-                        text(sys::rd_kafka_MemberDescription_host(m))
-                    )
-                })
-                .collect())
+            peek(sys::rd_kafka_ConsumerGroupDescription_error(g)).map_or(Ok(()), Err)
         })?
     }
 
-    /// A group's committed offsets; a commit that is part of an open transaction counts as an error to try again.
+    /// The live members of a group. Waits at most `timeout`.
+    ///
+    /// Not by librdkafka's admin interface: a question there that waits for a group's coordinator while a broker goes away
+    /// fails an assertion in librdkafka 2.12, which ends the process.
+    pub(in crate::broker::kafka) fn group_members(&self, group: &str, timeout: Duration) -> AdminResult<Vec<String>> {
+        let name = c_text(group);
+        let mut list = std::ptr::null();
+        // SAFETY: the client lives; the name is NUL-terminated; where there is an answer the list is ours.
+        let code = unsafe { rd_kafka_list_groups(self.rk(), name.as_ptr(), &raw mut list, millis(timeout.min(STEP))) };
+        if code == PARTIAL {
+            // SAFETY: as above.
+            unsafe { sys::rd_kafka_group_list_destroy(list) };
+            return Err((Code::TIMED_OUT, "not every broker has answered".to_owned()));
+        }
+        if Code(code) != Code::NONE {
+            return Err((Code(code), describe(Code(code))));
+        }
+        // SAFETY: the list was given to us and lives until it is destroyed below; error fields are C ints, read as such.
+        unsafe {
+            let mut result = Ok(Vec::new());
+            for g in slice((*list).groups, (*list).group_cnt as usize).iter().filter(|g| text(g.group) == group) {
+                let code = Code((&raw const g.err).cast::<c_int>().read());
+                if code != Code::NONE && code != Code::GROUP_ID_NOT_FOUND {
+                    result = Err((code, describe(code)));
+                    break;
+                }
+                let members = slice(g.members, g.member_cnt as usize).iter();
+                let shown =
+                    members.map(|m| format!("{} ({}{})", text(m.member_id), text(m.client_id), text(m.client_host)));
+                result = Ok(shown.collect());
+            }
+            sys::rd_kafka_group_list_destroy(list);
+            result
+        }
+    }
+
+    /// The committed offsets of the client's own group; a commit that is part of an open transaction counts as an error to
+    /// try again. Waits at most `timeout`. Not by the admin interface, as above.
     pub(in crate::broker::kafka) fn group_offsets(
-        self: &Arc<Self>,
-        group: &str,
+        &self,
         partitions: &[TopicPartition],
         timeout: Duration,
     ) -> AdminResult<Vec<Option<NextOffset>>> {
         if partitions.is_empty() {
             return Ok(Vec::new());
         }
-        let queue = self.new_queue();
-        let options = AdminOptions::new(self, AdminOp::RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS, timeout);
         let list = PartitionList::new(partitions.iter().map(|p| (p, -1001)));
-        let group = c_text(group);
-        // SAFETY: all arguments live during the call, which copies them; error and request are owned by us.
-        unsafe {
-            check(sys::rd_kafka_AdminOptions_set_require_stable_offsets(options.0, 1)).map_err(|f| (f.code, f.text))?;
-            let mut one = [sys::rd_kafka_ListConsumerGroupOffsets_new(group.as_ptr(), list.0)];
-            sys::rd_kafka_ListConsumerGroupOffsets(self.rk(), one.as_mut_ptr(), 1, options.0, queue.raw());
-            sys::rd_kafka_ListConsumerGroupOffsets_destroy(one[0]);
+        // SAFETY: the client lives, and the list during the call, which writes the offsets into it.
+        let (code, found) = unsafe {
+            let code = Code(rd_kafka_committed(self.rk(), list.0, millis(timeout.min(STEP))));
+            let found = slice((*list.0).elems, (*list.0).cnt as usize).iter().map(|p| read_partition(p));
+            (code, found.collect::<Vec<_>>())
+        };
+        if code != Code::NONE {
+            return Err((code, describe(code)));
         }
-        // SAFETY: as in `describe_topics`.
-        let found = answer(&queue, timeout, |event| unsafe {
-            let mut n = 0;
-            let result = sys::rd_kafka_event_ListConsumerGroupOffsets_result(event);
-            let groups = sys::rd_kafka_ListConsumerGroupOffsets_result_groups(result, &raw mut n);
-            let Some(&g) = slice(groups, n).first() else {
-                return Ok(Vec::new());
-            };
-            if let Some(e) = peek(sys::rd_kafka_group_result_error(g)) {
-                return Err(e);
-            }
-            let list = sys::rd_kafka_group_result_partitions(g);
-            if list.is_null() {
-                return Ok(Vec::new());
-            }
-            Ok(slice((*list).elems, (*list).cnt as usize).iter().map(|p| read_partition(p)).collect::<Vec<_>>())
-        })??;
         partitions.iter().map(|p| pick(&found, p).map(|o| (o >= 0).then_some(o))).collect()
     }
 }
+
+/// One question about a group takes no longer, so that a stop is heard; it is put again.
+const STEP: Duration = Duration::from_secs(2);
+/// Some brokers have answered.
+const PARTIAL: c_int = -158;
 
 type Found = (TopicPartition, NextOffset, Code);
 
