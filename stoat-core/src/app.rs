@@ -211,6 +211,7 @@ pub struct Prepared {
 
 impl Prepared {
     fn new(graph: Graph, config: Config) -> Result<Self> {
+        config.check()?;
         let id = config.application_id()?.to_owned();
         let state = config.state_dir.join(&id);
         std::fs::create_dir_all(&state).map_err(|e| {

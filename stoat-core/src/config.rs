@@ -219,6 +219,8 @@ config! {
     "stoat.commit.interval-max" commit_interval_max: Duration = Duration::from_secs(5);
     /// Bounds every wait on the commit path; what takes longer ends in a restart of the engine.
     "stoat.commit.timeout" commit_timeout: Duration = Duration::from_mins(1);
+    /// How long an `async` handler may wait. A commit waits for it, so it is less than `stoat.commit.timeout`.
+    "stoat.handler.timeout" handler_timeout: Duration = Duration::from_secs(30);
     /// An idle application commits this often, so that offsets and stamps never grow old.
     "stoat.commit.keep-alive" keep_alive: Duration = Duration::from_mins(30);
     /// How long an empty partition that has more to come holds back the others it is merged with.
@@ -303,12 +305,35 @@ impl Config {
             "stoat.commit.timeout" if self.commit_timeout.is_zero() => {
                 "no commit ends in no time; a minute (`1m`) is usual"
             }
+            "stoat.handler.timeout" if self.handler_timeout.is_zero() => {
+                "no handler that waits ends in no time; half a minute (`30s`) is usual"
+            }
             "stoat.commit.keep-alive" if self.keep_alive.is_zero() => {
                 "an idle application would commit without a pause; half an hour (`30m`) is usual"
             }
             _ => return Ok(()),
         };
         Err(Error::new(ErrorKind::Config, format!("`{key}` is too small: {why}")))
+    }
+
+    /// Refuses values that do not go together. To be asked when all are set.
+    ///
+    /// # Errors
+    /// When a handler may wait longer than a commit waits for it.
+    pub fn check(&self) -> Result<()> {
+        if self.handler_timeout < self.commit_timeout {
+            return Ok(());
+        }
+        let shown = humantime::format_duration;
+        Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "`stoat.handler.timeout` is {}, but a commit waits for handlers no longer than `stoat.commit.timeout`, {}: \
+                 make the first smaller or the second larger",
+                shown(self.handler_timeout),
+                shown(self.commit_timeout)
+            ),
+        ))
     }
 
     /// Reads a YAML file on top of what is set.

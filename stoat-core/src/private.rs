@@ -106,7 +106,8 @@
 //! ```
 //! A punctuator without `over` takes `&mut Context<Self, End>`; the macro rewrites a plain `Context<Self>` in its signature
 //! to that, or says so. `over = f` names a `Keyed`, store or timer field; emit `let _ = &self.f;` on its span.
-//! `async fn` handlers: "async handlers are not supported yet".
+//! Where a handler is an `async fn`, `ASYNC` is true and `call` has all of them, each by `waits(handler, into_result)` or, for
+//! those that do not wait, `ready(result)`; `process`, `fire` and `punctuate` only check types.
 //!
 //! # `#[topology] fn sessions(t: &mut Topology) { .. }`
 //! The function is kept, each `let` is wrapped (it names the node and forgets the stateless steps), and a braced hidden
@@ -145,7 +146,7 @@ pub use crate::topology::lane_state::{DecodeOnly, FitsField, KeyChanged, Lane};
 pub use crate::topology::{Bind, StaticGraph, StaticNode, Stream, Table, Topology, TopologyFn, bind_each};
 
 use crate::codec::CodecError;
-use crate::processor::{HandlerArg, HandlerResult, TimerField};
+use crate::processor::{CallFuture, HandlerArg, HandlerResult, TimerField};
 
 /// Gives a handler its argument: `Given` is what it gets, `Want` the type that its user wrote.
 pub fn give<P, Given, Want: HandlerArg<P, Given>>(given: Given) -> Want {
@@ -163,6 +164,19 @@ pub fn give_mut<P, Given, Want: HandlerArg<P, Given>>(given: &mut Given) -> &mut
 /// What it returned.
 pub fn done<P, R: HandlerResult<P>>(result: R) -> Result<()> {
     result.into_result()
+}
+
+/// A handler that may wait.
+pub fn waits<'a, R: 'a>(
+    handler: impl Future<Output = R> + Send + 'a,
+    into_result: fn(R) -> Result<()>,
+) -> CallFuture<'a> {
+    Box::pin(async move { into_result(handler.await) })
+}
+
+/// A handler that does not wait, beside others that may.
+pub fn ready<'a>(result: Result<()>) -> CallFuture<'a> {
+    Box::pin(std::future::ready(result))
 }
 
 /// Names a `let`.

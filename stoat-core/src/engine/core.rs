@@ -262,7 +262,7 @@ impl Engine {
             punctuated: &punctuated,
             wall: known.record.wall,
             cache_budget: self.config.shares().cache,
-            settings: NetSettings::default(),
+            settings: NetSettings { handler_timeout: self.config.handler_timeout, ..NetSettings::default() },
         };
         let net = (self.net)(&build)?;
         let places = places(&self.graph);

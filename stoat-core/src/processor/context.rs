@@ -146,18 +146,23 @@ impl<P: Processor, M> Context<P, M> {
         self.forwards.push(Forwarded { key, value, timestamp, headers: self.headers.clone() });
     }
 
-    /// For generated code: the same context as a punctuator without `over` sees it.
+    /// For generated code: the context that a punctuator without `over` sees, where it is `async`.
     #[doc(hidden)]
-    pub fn ended<R>(&mut self, call: impl FnOnce(&mut Context<P, End>) -> R) -> R {
-        let mut inner = Context {
+    pub fn without_key(&self) -> Context<P, End> {
+        Context {
             forwards: Vec::new(),
             timestamp: self.timestamp,
             headers: Headers::default(),
             now: self.now,
             key: None,
             mode: PhantomData,
-        };
-        call(&mut inner)
+        }
+    }
+
+    /// For generated code: the same context as a punctuator without `over` sees it.
+    #[doc(hidden)]
+    pub fn ended<R>(&mut self, call: impl FnOnce(&mut Context<P, End>) -> R) -> R {
+        call(&mut self.without_key())
     }
 }
 

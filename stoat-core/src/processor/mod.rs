@@ -3,9 +3,11 @@
 //! A processor is a struct whose fields own its state and timers ([`Processor`], written by `#[processor]`), with handlers
 //! ([`Handlers`], written by `#[handlers]`).
 
+mod call;
 mod context;
 mod field;
 
+pub use call::{Call, CallFuture};
 pub use context::{Context, End, Fired, Forwarded, Keep, Mode, Rekey};
 pub use field::{
     Entered, FieldBuild, FieldDecl, FieldOf, FieldOptions, FieldSeed, FieldVisitor, StateField, StoreKey, TimerField,
@@ -53,6 +55,9 @@ pub trait Handlers: Processor {
     const ON_TIMER: &'static [&'static str];
     /// The punctuators, in the order of declaration.
     const PUNCTUATORS: &'static [Punctuator] = &[];
+    /// Whether a handler is an `async fn`: then all calls go through [`Handlers::call`], and the processor begins a
+    /// sub-topology, so that a lane that waits does so at its entry.
+    const ASYNC: bool = false;
 
     /// Takes a record.
     ///
@@ -73,6 +78,15 @@ pub trait Handlers: Processor {
     fn punctuate(&mut self, which: usize, cx: &mut Context<Self>) -> Result<()> {
         let _ = cx;
         Err(Error::new(crate::ErrorKind::Internal, format!("`{}` has no punctuator number {which}", Self::NAME)))
+    }
+
+    /// Runs a handler that may wait.
+    fn call<'a>(&'a mut self, call: Call<Self>, cx: &'a mut Context<Self>) -> CallFuture<'a> {
+        Box::pin(std::future::ready(match call {
+            Call::Record(record) => self.process(record, cx),
+            Call::Fired(field, fired) => self.fire(field, fired, cx),
+            Call::Punctuate(which) => self.punctuate(which, cx),
+        }))
     }
 }
 

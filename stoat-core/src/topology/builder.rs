@@ -319,6 +319,11 @@ impl Draft {
         }
     }
 
+    /// Whether what comes out here is at the entry of a sub-topology already.
+    pub(crate) fn is_hand_over(&self, at: Outlet) -> bool {
+        self.nodes[at.node.0 as usize].kind == NodeKind::HandOver
+    }
+
     /// Whether the node's only outlet is this one.
     pub(crate) fn is_single(&self, at: Outlet) -> bool {
         self.nodes[at.node.0 as usize].children.len() == 1

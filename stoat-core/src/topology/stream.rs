@@ -10,6 +10,7 @@ use crate::codec::{Json, Nullable, codec_id};
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::key::Types;
+use crate::operator::awaiting::AsyncProcessorOperator;
 use crate::operator::fan_out::{Branch, FanOutOperator, SplitOperator};
 use crate::operator::hand_over::{ByCodec, ByLane, HandOverOperator};
 use crate::operator::merge::MergeOperator;
@@ -19,7 +20,7 @@ use crate::operator::stateless::{
     Boxed, Filter, FilterNot, FlatMap, FlatMapValues, ForEachEnd, Map, MapValues, Peek, Pipe, SelectKey, ToChild,
     TryMapValues, WithKey, WithValue,
 };
-use crate::processor::{FieldBuild, FieldSeed, FitsLane, Init, Mode, Processor, Unconfigured};
+use crate::processor::{FieldBuild, FieldSeed, FitsLane, Handlers, Init, Mode, Processor, Unconfigured};
 use crate::sink::Sink;
 
 /// A stream of records with keys `K`, values `V` and lane state `L` (see [`lane_state`](super::lane_state)).
@@ -382,10 +383,12 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
             } else {
                 KeptKey::Record
             };
-            Ok(Box::new(ProcessorOperator::new(&owner, processor, kept, b.children.first().copied())))
+            let operator = ProcessorOperator::new(&owner, processor, kept, b.children.first().copied());
+            Ok(if Q::ASYNC { Box::new(AsyncProcessorOperator::new(operator)) } else { Box::new(operator) })
         });
         let ends = <Q::Mode as Mode<Q>>::ENDS;
-        let (draft, node) = self.node(NodeKind::Processor, |_| Name::Type(Q::NAME), 1, ends, factory);
+        let stream = if Q::ASYNC { self.begin_sub::<Q>() } else { self.erase() };
+        let (draft, node) = stream.node(NodeKind::Processor, |_| Name::Type(Q::NAME), 1, ends, factory);
         for decl in Q::FIELDS {
             let codec = (decl.key_codec)().unwrap_or_else(L::codec);
             let mut draft = draft.borrow_mut();
@@ -394,6 +397,30 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
                 draft.peeks();
             }
         }
+        Stream::at(draft, Outlet { node, branch: 0 })
+    }
+}
+
+impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
+    /// Lets a processor that may wait be the entry of a sub-topology: records are handed over, each to the lane of the key
+    /// that it runs under.
+    fn begin_sub<Q: Handlers>(self) -> Stream<K, V, L>
+    where
+        K: InputKey<Q, Q::InKey>,
+        V: InputValue<Q, Q::InValue>,
+    {
+        let stream = self.erase();
+        if stream.draft.borrow().is_hand_over(stream.at) {
+            return stream;
+        }
+        // The stream's types are the processor's own, which are `Send`: its bounds say so.
+        let (draft, node) = stream.node(
+            NodeKind::HandOver,
+            |_| Name::Behind,
+            1,
+            false,
+            Arc::new(|b| Ok(Box::new(HandOverOperator::<Q::InKey, Q::InValue, ByLane>::new(ByLane, b.receiving_lanes)))),
+        );
         Stream::at(draft, Outlet { node, branch: 0 })
     }
 }

@@ -217,14 +217,11 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
             clippy::needless_pass_by_value,
             clippy::needless_pass_by_ref_mut,
             clippy::unused_self,
-            clippy::unnecessary_wraps
+            clippy::unnecessary_wraps,
+            clippy::unused_async
         )]
     });
     let mut faults = Vec::new();
-    if let Some(a) = &f.sig.asyncness {
-        errors.on(a, "`async` handlers are not supported yet: a handler runs on its lane and must not wait");
-        return None;
-    }
     if !receiver {
         faults.push("take `&mut self` first".to_owned());
     }
@@ -247,5 +244,6 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
         cfgs: f.attrs.iter().filter(|a| a.path().is_ident("cfg")).cloned().collect(),
         args: rest,
         output,
+        is_async: f.sig.asyncness.is_some(),
     })
 }

@@ -16,6 +16,7 @@ pub use deterministic::DeterministicNet;
 pub use tokio::TokioNet;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::wiring::{Edge, Wiring, Worker};
 use super::lane::{Lane, LaneParts};
@@ -61,12 +62,19 @@ pub struct NetSettings {
     pub step_records: usize,
     /// A lane reports the position of its pending event timer of this number (from 1) with each mark.
     pub timers_per_mark: usize,
+    /// How long a handler may wait.
+    pub handler_timeout: Duration,
 }
 
 impl Default for NetSettings {
-    /// 8 batches, 256 records, 10,000 timers.
+    /// 8 batches, 256 records, 10,000 timers, 30 s.
     fn default() -> Self {
-        Self { credit: 8, step_records: 256, timers_per_mark: 10_000 }
+        Self {
+            credit: 8,
+            step_records: 256,
+            timers_per_mark: 10_000,
+            handler_timeout: Duration::from_secs(30),
+        }
     }
 }
 

@@ -347,6 +347,7 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
             credit: 1 + (with.seed % 3) as u32,
             step_records: 1 + (with.seed % 7) as usize,
             timers_per_mark: 1,
+            ..NetSettings::default()
         },
     };
     let mut r = Replayer {

@@ -399,7 +399,7 @@ impl<'a> Ingest<'a> {
 
 pub(super) struct Setup {
     pub(super) counts: Vec<u32>,
-    settings: NetSettings,
+    pub(super) settings: NetSettings,
     watermarks: Vec<Watermark>,
     wall: i64,
     cache_budget: usize,
@@ -409,7 +409,7 @@ impl Setup {
     pub(super) fn new(g: &Graph, lanes: u32, credit: u32) -> Self {
         Self {
             counts: vec![lanes; g.subs as usize],
-            settings: NetSettings { credit, step_records: 4, timers_per_mark: 2 },
+            settings: NetSettings { credit, step_records: 4, timers_per_mark: 2, ..NetSettings::default() },
             watermarks: vec![Timestamp::MIN; g.subs as usize],
             wall: 0,
             cache_budget: 300,

@@ -12,6 +12,7 @@ mod shapes;
 mod start;
 mod stores;
 mod timers;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -195,6 +196,7 @@ impl World {
             credit: 1 + self.random.below(3) as u32,
             step_records: 1 + self.random.below(6) as usize,
             timers_per_mark: 1 + self.random.below(4) as usize,
+            ..NetSettings::default()
         };
         // Lanes that are always at rest, that lag a little, that lag far behind.
         let per_poll = self.random.one_of(&[0, 12, 40, 200]);
@@ -212,7 +214,7 @@ impl World {
                         cache_budget: if seed.is_multiple_of(3) { 0 } else { build.cache_budget },
                         ..build.clone()
                     };
-                    let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(per_poll);
+                    let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(per_poll).impatient(100);
                     Ok(recording.wrap(Box::new(net), &build))
                 }),
                 config,

@@ -75,13 +75,13 @@ fn closes_twice(t: &mut Topology) {
     by_length.process::<Close2>().sink::<Out>();
 }
 
-fn length_key(value: &str) -> String {
+pub(super) fn length_key(value: &str) -> String {
     format!("n{}", value.len() % 5)
 }
 
 #[derive(Default)]
-struct Closing {
-    twice: bool,
+pub(super) struct Closing {
+    pub(super) twice: bool,
     open: [BTreeMap<String, String>; 2],
     idle: [BTreeMap<String, i64>; 2],
     reached: [Option<i64>; 2],
@@ -163,13 +163,13 @@ impl Model for Closing {
 }
 
 /// Event time runs evenly, up to 5 ms out of order.
-fn even(r: &mut Random, n: u64) -> Fed {
+pub(super) fn even(r: &mut Random, n: u64) -> Fed {
     let time = START + (n * 4) as i64 - r.below(5) as i64;
     fed(format!("k{}", r.below(12)), format!("v{n}"), time)
 }
 
 /// Pushes the time of all partitions far on.
-fn end(world: &mut World) {
+pub(super) fn end(world: &mut World) {
     for p in 0..PARTITIONS {
         world.cluster.append("in", p, format!("end{p}").as_bytes(), b"end", START + 1_000_000);
     }
