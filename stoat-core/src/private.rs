@@ -260,7 +260,7 @@ pub fn ended<K, V: NothingForwarded, L, P>(stream: Stream<K, V, L, P>) {
 
 /// The value type of a processor without `output`.
 #[diagnostic::on_unimplemented(
-    message = "nobody consumes the values of type `{Self}` that this processor forwards: end the chain with `.sink::<S>()`, `.for_each(..)` or `.discard()`",
+    message = "nobody consumes the values of type `{Self}` that this processor forwards: end the chain with `.sink::<S>()`, `.for_each(..)` or `.discard()` [S529]",
     label = "its result is dropped"
 )]
 pub trait NothingForwarded {}
@@ -268,7 +268,7 @@ impl NothingForwarded for std::convert::Infallible {}
 
 /// A codec that takes the one field of a derived key. Both of the derive's impls ask for it, so a wrong codec is one error.
 #[diagnostic::on_unimplemented(
-    message = "codec `{Self}` cannot encode and decode `{T}`",
+    message = "codec `{Self}` cannot encode and decode `{T}` [S209]",
     label = "the key is written as its one field",
     note = "use a codec that takes this type, such as `Json` for a type with `Serialize` and `Deserialize`"
 )]
@@ -375,7 +375,7 @@ pub const fn one_source_per_topic(earlier: &[Option<SourceFacts>], this: Option<
                     "` with key codec ",
                     b.key_codec,
                 ]);
-                text.push(&[": use one `#[source]` for both, or give both the same `key_codec`"]);
+                text.push(&[": use one `#[source]` for both, or give both the same `key_codec` [S531]"]);
             } else if !same(a.value_codec, b.value_codec) {
                 text.push(&[
                     "`",
@@ -386,9 +386,9 @@ pub const fn one_source_per_topic(earlier: &[Option<SourceFacts>], this: Option<
                     b.name,
                     "` with value codec ",
                 ]);
-                text.push(&[b.value_codec, ": use one `#[source]` for both"]);
+                text.push(&[b.value_codec, ": use one `#[source]` for both [S531]"]);
             } else {
-                text.push(&["two sources, `", a.name, "` and `", b.name, "`: keep one and use `.fan_out()`"]);
+                text.push(&["two sources, `", a.name, "` and `", b.name, "`: keep one and use `.fan_out()` [S531]"]);
             }
             panic!("{}", text.as_str());
         }
@@ -413,7 +413,7 @@ pub const fn one_store_per_name(earlier: &[Option<StoreFacts>], this: Option<Sto
                     if same(a.fields[m].name, b.fields[n].name) {
                         let mut text = Text::new();
                         text.push(&["`", a.name, "` and `", b.name, "` both own a store named `", a.fields[m].name]);
-                        text.push(&["`: rename one with `#[state(name = \"..\")]` (or store, timer)"]);
+                        text.push(&["`: rename one with `#[state(name = \"..\")]` (or store, timer) [S532]"]);
                         panic!("{}", text.as_str());
                     }
                     n += 1;

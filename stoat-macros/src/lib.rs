@@ -5,7 +5,11 @@ mod handlers;
 mod main_fn;
 mod processor;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod snapshot;
+#[cfg(test)]
+mod speed;
 mod topology;
 
 use proc_macro::TokenStream;
@@ -108,6 +112,12 @@ pub fn processor(args: TokenStream, item: TokenStream) -> TokenStream {
 /// - `#[on_timer(field)]`: takes a timer of this field; each timer field has one.
 /// - `#[punctuate(every = "..")]`: runs at intervals, of event time unless `clock = wall`. With `over = field` once per key
 ///   of that field, with the current key set; without it there is no current key, and nothing can be forwarded.
+///
+/// A handler may be an `async fn`: its lane waits, the records behind it wait in order, and other lanes go on. One call of a
+/// lane runs at a time, so a wait of 10 ms is 100 records a second and lane. Its future must be `Send`; it runs on a tokio
+/// runtime with timers and sockets, waits at most `stoat.handler.timeout`, and is called again when its epoch is replayed after
+/// a fault: what it asks for elsewhere must bear that. The same question should get the same answer, or results depend on when
+/// it was asked.
 ///
 /// Other methods and attributes stay as they are. What a handler writes, sets and forwards takes effect when it returns `Ok`.
 #[proc_macro_attribute]

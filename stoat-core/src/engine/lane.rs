@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, Passed};
 use super::message::{Control, Frozen, NetEvent, Position};
-use super::tag::Path;
+use super::tag::{Path, Tag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
@@ -121,8 +121,8 @@ pub(crate) struct Lane {
     waiting: Option<Epoch>,
     /// The place of the operator whose handlers may wait: it is the entry, so there is one at most.
     awaits: Option<usize>,
-    /// The ingest number of the call that waits.
-    call: Option<u64>,
+    /// The place of the call that waits.
+    call: Option<Tag>,
     /// The mark or tick that this call interrupts.
     interrupted: Option<Box<Clocked>>,
     /// What [`Lane::weigh`] said last: while a call waits, its fields cannot be asked.
@@ -193,9 +193,10 @@ impl Lane {
         }
     }
 
-    /// The ingest number of the call that waits: the lane takes nothing until [`Lane::resume`] has ended it.
-    pub(crate) fn call_number(&self) -> Option<u64> {
-        self.call
+    /// The place of the call that waits: the lane takes nothing until [`Lane::resume`] has ended it, and sends nothing that
+    /// comes before it.
+    pub(crate) fn waits_at(&self) -> Option<&Tag> {
+        self.call.as_ref()
     }
 
     /// The call that waits.
@@ -206,13 +207,13 @@ impl Lane {
     /// Looks whether a call waits; to be asked after everything that may have begun one.
     fn look(&mut self) -> bool {
         let Some(place) = self.awaits else { return false };
-        self.call = if waits(&mut self.nodes, place) { self.call().map(|c| c.number) } else { None };
+        self.call = if waits(&mut self.nodes, place) { self.call().map(|c| c.tag) } else { None };
         self.call.is_some()
     }
 
     /// Goes on with the call that waits, and with the mark or tick that it interrupts.
     pub(crate) fn resume(&mut self, fx: &mut Effects) -> Result<(), Failure> {
-        let (Some(place), Some(number)) = (self.awaits, self.call) else { return Ok(()) };
+        let (Some(place), Some(number)) = (self.awaits, self.call.as_ref().map(|t| t.number)) else { return Ok(()) };
         self.guarded(number, |cx, _| {
             let mut node = cx.nodes[place].take().expect("no operator runs between two calls");
             let result = node.waiting().map_or(Ok(()), |call| call.resume(cx));

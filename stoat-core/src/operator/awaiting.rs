@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::processor::ProcessorOperator;
 use super::{CurrentKey, Field, LaneCx, Operator, Punctuator, StateOperator, Waiting, WaitingCall, take};
-use crate::engine::tag::Path;
+use crate::engine::tag::{Path, Tag};
 use crate::error::Result;
 use crate::processor::{Call, Fired, Handlers};
 use crate::record::Origin;
@@ -152,7 +152,7 @@ impl<P: Handlers> Waiting for AsyncProcessorOperator<P> {
 
     fn call(&self) -> Option<WaitingCall> {
         self.waiting.as_ref().map(|r| WaitingCall {
-            number: r.number,
+            tag: Tag { number: r.number, path: r.path.clone() },
             nth: self.waited,
             origin: r.origin,
             place: r.place.clone(),

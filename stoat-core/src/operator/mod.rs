@@ -85,8 +85,8 @@ pub trait Waiting {
 /// A call that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingCall {
-    /// Its ingest number.
-    pub number: u64,
+    /// Its place in ingest order: nothing that it sends comes before it.
+    pub tag: Tag,
     /// Counts the calls of one operator that waited.
     pub nth: u64,
     /// The source record that it comes from.

@@ -20,7 +20,7 @@ use crate::record::Record;
 
 /// A processor's types and fields. Written by `#[processor(input = (K, V), output = W)]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a processor",
+    message = "`{Self}` is not a processor [S524]",
     label = "not a processor",
     note = "write `#[processor(input = (K, V), output = W)]` on `{Self}`"
 )]
@@ -46,7 +46,7 @@ pub trait Processor: Sized + Send + 'static {
 
 /// A processor's handlers. Written by `#[handlers]` on its impl.
 #[diagnostic::on_unimplemented(
-    message = "processor `{Self}` has no handlers",
+    message = "processor `{Self}` has no handlers [S324]",
     label = "no handlers",
     note = "write `#[handlers] impl {Self} {{ #[process] fn on_record(..) {{ .. }} }}`"
 )]
@@ -98,7 +98,7 @@ pub trait FitsLane<K, L>: Handlers {}
 /// A processor without fields of configuration: `process::<P>()` can make it. Written by `#[processor]` where all fields
 /// are states, timers or `#[local]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has fields of its own, so it needs their values",
+    message = "`{Self}` has fields of its own, so it needs their values [S525]",
     label = "needs configuration",
     note = "call `.process_with(move || {Self}::init(..))` with the values, in the order of the fields"
 )]
@@ -132,7 +132,7 @@ impl<P> std::fmt::Debug for Init<P> {
 
 /// An argument of a handler has the type that the processor gives it.
 #[diagnostic::on_unimplemented(
-    message = "this handler of `{P}` takes `{Self}`, but it is given `{Got}`",
+    message = "this handler of `{P}` takes `{Self}`, but it is given `{Got}` [S420]",
     label = "expected `{Got}`"
 )]
 pub trait HandlerArg<P, Got>: Sized {
@@ -153,7 +153,7 @@ impl<P, T> HandlerArg<P, T> for T {
 
 /// A handler returns `Result<()>`.
 #[diagnostic::on_unimplemented(
-    message = "a handler of `{P}` must return `Result<()>`, this one returns `{Self}`",
+    message = "a handler of `{P}` must return `Result<()>`, this one returns `{Self}` [S421]",
     label = "expected `Result<()>`",
     note = "end it with `Ok(())`"
 )]

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::graph::{Graph, Node, NodeKind};
+use super::{StaticGraph, StaticNode};
 use crate::id::{NodeId, SubTopologyId};
 
 impl Graph {
@@ -128,6 +129,98 @@ impl Graph {
             })
             .collect();
         json!({ "name": self.name, "sub_topologies": self.subs, "nodes": nodes, "stores": stores })
+    }
+}
+
+/// What the text of a `#[topology]` function shows, without running it: no topics and stores, which types know.
+impl StaticGraph {
+    fn outputs(&self, of: &StaticNode) -> Vec<&'static str> {
+        self.nodes.iter().filter(|n| n.inputs.contains(&of.name)).map(|n| n.name).collect()
+    }
+
+    /// The graph in the form that Kafka Streams' `Topology::describe` prints, each node with its step.
+    pub fn describe(&self) -> String {
+        let mut out = format!("Topologies:\n   Topology: {}\n", self.name);
+        for n in self.nodes {
+            let kind = match n.step {
+                "source" => "Source",
+                "sink" => "Sink",
+                _ => "Processor",
+            };
+            let step = if n.of.is_empty() { n.step.to_owned() } else { format!("{} {}", n.step, n.of) };
+            let _ = writeln!(out, "    {kind}: {} ({step})", n.name);
+            let outputs = self.outputs(n);
+            if !outputs.is_empty() {
+                let _ = writeln!(out, "      --> {}", outputs.join(", "));
+            } else if n.step != "sink" {
+                let _ = writeln!(out, "      --> none");
+            }
+            if !n.inputs.is_empty() {
+                let _ = writeln!(out, "      <-- {}", n.inputs.join(", "));
+            }
+        }
+        out
+    }
+
+    /// The graph as a Mermaid flowchart.
+    pub fn mermaid(&self) -> String {
+        let mut out = String::from("flowchart TD\n");
+        for (i, n) in self.nodes.iter().enumerate() {
+            let label = if n.of.is_empty() || n.of == n.name {
+                format!("{}<br/>{}", n.name, n.step)
+            } else {
+                format!("{}<br/>{} {}", n.name, n.step, n.of)
+            };
+            let label = label.replace('"', "#quot;");
+            let _ = match n.step {
+                "source" | "sink" => writeln!(out, "  n{i}([\"{label}\"])"),
+                _ => writeln!(out, "  n{i}[\"{label}\"]"),
+            };
+        }
+        for (i, n) in self.nodes.iter().enumerate() {
+            for input in n.inputs {
+                if let Some(from) = self.nodes.iter().position(|n| n.name == *input) {
+                    let _ = writeln!(out, "  n{from} --> n{i}");
+                }
+            }
+        }
+        out
+    }
+
+    /// The graph as JSON.
+    pub fn json(&self) -> Value {
+        let nodes: Vec<Value> = self
+            .nodes
+            .iter()
+            .map(|n| json!({ "name": n.name, "step": n.step, "of": n.of, "inputs": n.inputs }))
+            .collect();
+        json!({ "name": self.name, "nodes": nodes })
+    }
+
+    /// Where the built graph is another than the text shows; `None`: they agree. A hand-over that follows from types is in
+    /// no text.
+    pub fn difference(&self, built: &Graph) -> Option<String> {
+        let said: Vec<&str> = self.nodes.iter().map(|n| n.name).collect();
+        let implied = |n: &Node| n.kind == NodeKind::HandOver && !said.contains(&n.name.as_str());
+        let shown: Vec<&Node> = built.nodes.iter().filter(|n| !implied(n)).collect();
+        let names: Vec<&str> = shown.iter().map(|n| n.name.as_str()).collect();
+        if said != names {
+            return Some(format!("the text shows {said:?}, built are {names:?}"));
+        }
+        for (said, node) in self.nodes.iter().zip(shown) {
+            let inputs = node.parents.iter().map(|p| {
+                let mut n = &built.nodes[p.0 as usize];
+                while implied(n) {
+                    n = &built.nodes[n.parents[0].0 as usize];
+                }
+                n.name.as_str()
+            });
+            let inputs: Vec<&str> = inputs.collect();
+            if inputs != said.inputs {
+                return Some(format!("`{}` is fed by {:?} in the text, by {inputs:?} as built", said.name, said.inputs));
+            }
+        }
+        None
     }
 }
 

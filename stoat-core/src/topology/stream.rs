@@ -43,6 +43,11 @@ pub struct Stream<K, V, L, P = Boxed<K, V>> {
 pub type Processed<Q, L> =
     Stream<<Q as Processor>::OutKey, <Q as Processor>::OutValue, <<Q as Processor>::Mode as Mode<Q>>::Lane<L>>;
 
+/// The processor, where it is one.
+type This<Q> = <<Q as Processor>::Mode as Mode<Q>>::This;
+/// The lane, where the stream has the key that the processor takes.
+type LaneOf<Q, K, L> = <K as InputKey<Q, <Q as Processor>::InKey>>::On<L>;
+
 impl<K, V, L, P> std::fmt::Debug for Stream<K, V, L, P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Stream({})", self.label)
@@ -345,18 +350,31 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
     /// Runs a processor.
     pub fn process<Q>(self) -> Processed<Q, L>
     where
-        Q: Unconfigured + FitsLane<K, L>,
-        K: InputKey<Q, Q::InKey>,
-        V: InputValue<Q, Q::InValue>,
+        Q: Processor,
+        This<Q>: Unconfigured + FitsLane<K, LaneOf<This<Q>, K, L>>,
+        K: InputKey<This<Q>, <This<Q> as Processor>::InKey>,
+        V: InputValue<This<Q>, <This<Q> as Processor>::InValue>,
         L: LaneState<K>,
     {
-        self.process_with(Q::init)
+        let (draft, node) = self.run(<This<Q>>::init);
+        Stream::at(draft, Outlet { node, branch: 0 })
     }
 
     /// Runs a processor that has configuration: `process_with(move || P::init(limit))`. The closure runs once per lane.
     pub fn process_with<Q>(self, init: impl Fn() -> Init<Q> + Send + Sync + 'static) -> Processed<Q, L>
     where
-        Q: FitsLane<K, L>,
+        Q: FitsLane<K, LaneOf<Q, K, L>>,
+        K: InputKey<Q, <Q as Processor>::InKey>,
+        V: InputValue<Q, <Q as Processor>::InValue>,
+        L: LaneState<K>,
+    {
+        let (draft, node) = self.run(init);
+        Stream::at(draft, Outlet { node, branch: 0 })
+    }
+
+    fn run<Q>(self, init: impl Fn() -> Init<Q> + Send + Sync + 'static) -> (Shared, NodeId)
+    where
+        Q: Handlers,
         K: InputKey<Q, Q::InKey>,
         V: InputValue<Q, Q::InValue>,
         L: LaneState<K>,
@@ -397,7 +415,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
                 draft.peeks();
             }
         }
-        Stream::at(draft, Outlet { node, branch: 0 })
+        (draft, node)
     }
 }
 

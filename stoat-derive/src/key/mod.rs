@@ -70,13 +70,13 @@ fn read(input: DeriveInput, errors: &mut Errors) -> Key {
         [] => Args::none("key"),
         [one, more @ ..] => {
             for a in more {
-                errors.on(a, "a key type has one `#[key(..)]`");
+                errors.on("S202", a, "a key type has one `#[key(..)]`");
             }
             match one.meta.require_list() {
                 Ok(l) => Args::read("key", l.tokens.clone(), KNOWN, errors),
-                Err(e) => {
-                    errors.push(e);
-                    Args::none("key")
+                Err(_) => {
+                    errors.on("S201", one, "name the key's codec: write `#[key(codec = Json)]` (or Utf8, Be, Bytes)");
+                    return Key { input, krate: quote::quote!(::stoat_core), codec: None };
                 }
             }
         }
@@ -91,7 +91,7 @@ fn read(input: DeriveInput, errors: &mut Errors) -> Key {
             .any(|i| closest(&i.to_string(), &["key"]).is_some() && i != "key");
         let name = &input.ident;
         if !misspelt {
-            errors.on(
+            errors.on("S201", 
                 name,
                 format!(
                     "`{name}` names no codec: add `#[key(codec = Json)]` (or Utf8, Be, Bytes) below `#[derive(Key)]`"

@@ -163,8 +163,9 @@ fn waits(h: &Handlers, [record, fired, context]: [&TokenStream; 3]) -> TokenStre
     let krate = &h.krate;
     let process = h.process.as_ref().map(|p| {
         let call = future(krate, p, &[(quote!(record), record, false), (quote!(cx), context, true)]);
-        quote!(return #call;)
+        quote!(#call)
     });
+    let process = process.unwrap_or_else(|| quote!(#krate::__private::ready(#krate::__private::no_handler::<Self>(0))));
     let timers = h.timers.iter().map(|t| {
         let (cfgs, index) = (&t.handler.cfgs, index(krate, &t.field));
         let call = future(krate, &t.handler, &[(quote!(fired), fired, false), (quote!(cx), context, true)]);
@@ -202,22 +203,18 @@ fn waits(h: &Handlers, [record, fired, context]: [&TokenStream; 3]) -> TokenStre
             call: #krate::processor::Call<Self>,
             cx: &'__a mut #context,
         ) -> #krate::processor::CallFuture<'__a> {
-            let number = match call {
-                #krate::processor::Call::Record(record) => {
-                    #process
-                    0
-                }
+            match call {
+                #krate::processor::Call::Record(record) => #process,
                 #krate::processor::Call::Fired(field, fired) => {
                     #(#timers)*
-                    field
+                    #krate::__private::ready(#krate::__private::no_handler::<Self>(field))
                 }
                 #krate::processor::Call::Punctuate(which) => {
                     let nth = 0_usize;
                     #(#punctuators)*
-                    which
+                    #krate::__private::ready(#krate::__private::no_handler::<Self>(which))
                 }
-            };
-            #krate::__private::ready(#krate::__private::no_handler::<Self>(number))
+            }
         }
     }
 }

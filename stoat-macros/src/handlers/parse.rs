@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
-use stoat_macro_support::{Args, Errors, closest, krate, plain};
+use stoat_macro_support::{Args, Errors, RawBodies, closest, krate, plain, wrong_item};
 use syn::{
     Attribute, FnArg, ImplItem, ImplItemFn, ItemImpl, Meta, PathArguments, ReceiverKind, ReturnType, Type, parse_quote,
 };
@@ -12,14 +12,18 @@ use super::{Handler, Handlers, OnTimer, Punctuate};
 const MARKS: &[&str] = &["process", "on_timer", "punctuate"];
 
 pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Handlers> {
-    let Ok(mut item) = syn::parse2::<ItemImpl>(item) else {
-        errors.at(Span::call_site(), "`#[handlers]` goes on `impl P { .. }` of a processor `P`");
-        return None;
+    let (signatures, bodies) = RawBodies::take(item.clone());
+    let mut item = match syn::parse2::<ItemImpl>(signatures) {
+        Ok(i) => i,
+        Err(e) => {
+            wrong_item("S401", "impl", &item, e, "`#[handlers]` goes on `impl P { .. }` of a processor `P`", errors);
+            return None;
+        }
     };
     let args = Args::read("handlers", args, &["crate"], errors);
     let krate = krate(&args, errors);
     if let Some((path, _)) = &item.trait_ {
-        errors.on(path, "`#[handlers]` goes on an inherent impl: write `impl P { .. }`");
+        errors.on("S401", path, "`#[handlers]` goes on an inherent impl: write `impl P { .. }`");
         return None;
     }
     let mut all = Handlers {
@@ -41,7 +45,7 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
         }
     }
     if !present {
-        errors.on(
+        errors.on("S402", 
             &item.self_ty,
             format!(
                 "`{owner}` has no `#[process]` handler: add `#[process] fn on_record(&mut self, record: Record<K, V>, cx: &mut \
@@ -49,6 +53,7 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
             ),
         );
     }
+    bodies.put(&mut item);
     all.item = item;
     Some(all)
 }
@@ -71,13 +76,13 @@ fn take_mark(f: &mut ImplItemFn, errors: &mut Errors) -> Option<(&'static str, A
         let mark = if let Some(m) = MARKS.iter().find(|m| **m == name) {
             m
         } else if let Some(m) = closest(&name, MARKS) {
-            errors.on(a.path(), format!("unknown handler attribute `{name}`: did you mean `{m}`?"));
+            errors.on("S403", a.path(), format!("unknown handler attribute `{name}`: did you mean `{m}`?"));
             m
         } else {
             return true;
         };
         match &found {
-            Some((first, _)) => errors.on(a, format!("a method handles one thing: it already has `#[{first}]`")),
+            Some((first, _)) => errors.on("S404", a, format!("a method handles one thing: it already has `#[{first}]`")),
             None => found = Some((mark, a.clone())),
         }
         false
@@ -98,13 +103,13 @@ fn method(
             if let Meta::List(l) = &attr.meta
                 && !l.tokens.is_empty()
             {
-                errors.on(&l.tokens, "`#[process]` takes no arguments");
+                errors.on("S405", &l.tokens, "`#[process]` takes no arguments");
             }
             let Some(handler) = handler(f, "process", errors) else {
                 return;
             };
             match &all.process {
-                Some(first) => errors.on(
+                Some(first) => errors.on("S406", 
                     &handler.ident,
                     format!(
                         "`{owner}` already has a `#[process]` handler, `{}`: a processor has one input; keep one",
@@ -121,7 +126,7 @@ fn method(
             };
             let handler = handler(f, "on_timer", errors);
             let Some(field) = field else {
-                errors.on(attr, "`#[on_timer]` names one timer field: write `#[on_timer(idle)]`");
+                errors.on("S407", attr, "`#[on_timer]` names one timer field: write `#[on_timer(idle)]`");
                 return;
             };
             let Some(handler) = handler else {
@@ -129,7 +134,7 @@ fn method(
                 return;
             };
             match all.timers.iter().find(|t| plain(&t.field) == plain(&field)) {
-                Some(first) => errors.on(
+                Some(first) => errors.on("S408", 
                     &handler.ident,
                     format!(
                         "timer `{}` of `{owner}` already has a handler, `{}`: keep one",
@@ -146,11 +151,11 @@ fn method(
                 _ => Args::none("punctuate"),
             };
             if !args.has("every") {
-                errors.on(attr, "how often? write `#[punctuate(every = \"10s\")]`");
+                errors.on("S409", attr, "how often? write `#[punctuate(every = \"10s\")]`");
             }
             let every = args.duration("every", errors);
             if every.is_some_and(|e| e.is_zero()) {
-                errors.at(args.span("every").expect("it was given"), "`every` must be longer than zero");
+                errors.at("S409", args.span("every").expect("it was given"), "`every` must be longer than zero");
             }
             let wall = args.word("clock", &["event", "wall"], errors) == Some("wall");
             let over = args.parse::<Ident>("over", errors);
@@ -236,7 +241,7 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
         faults.push("have no type parameters".to_owned());
     }
     if !faults.is_empty() {
-        errors.on(&f.sig.ident, format!("`{name}` must {}; expected `{expected}`", faults.join(", and ")));
+        errors.on("S410", &f.sig.ident, format!("`{name}` must {}; expected `{expected}`", faults.join(", and ")));
         return None;
     }
     Some(Handler {

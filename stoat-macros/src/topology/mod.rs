@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
-use stoat_macro_support::{Args, Errors, krate};
+use stoat_macro_support::{Args, Errors, body, krate, wrong_item};
 use syn::{FnArg, ItemFn, Pat, ReturnType, Type, parse_quote};
 
 /// What was read.
@@ -74,12 +74,19 @@ impl Topology {
 
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::new();
-    let Ok(parsed) = syn::parse2::<ItemFn>(item.clone()) else {
-        // The compiler has its own words for what does not parse; the user's item is all it needs.
-        errors.at(Span::call_site(), "`#[topology]` goes on a function: `fn name(t: &mut Topology) { .. }`");
-        let mut out = errors.to_token_stream();
-        out.extend(item);
-        return out;
+    let (parsed, put_back) = match syn::parse2::<ItemFn>(item.clone()) {
+        Ok(parsed) => (parsed, None),
+        Err(e) => match body(item.clone()) {
+            // The compiler has its own words for a body that does not parse; the rest is there.
+            Some((parsed, put_back)) => (parsed, Some(put_back)),
+            None => {
+                let text = "`#[topology]` goes on a function: `fn name(t: &mut Topology) { .. }`";
+                wrong_item("S501", "fn", &item, e, text, &mut errors);
+                let mut out = errors.to_token_stream();
+                out.extend(item);
+                return out;
+            }
+        },
     };
     let args = Args::read("topology", args, &["crate"], &mut errors);
     let krate = krate(&args, &mut errors);
@@ -87,6 +94,9 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
         return quote!(#[allow(unused_variables)] #parsed #errors);
     };
     let mut topology = read::read(parsed, krate, &builder, &mut errors);
+    if let Some(put_back) = put_back {
+        put_back(&mut topology.item);
+    }
     if !errors.is_empty() {
         topology.item.attrs.push(parse_quote!(#[allow(unused_variables)]));
     }
@@ -125,7 +135,7 @@ fn signature(item: &ItemFn, errors: &mut Errors) -> Option<Ident> {
         return builder;
     }
     for (what, at) in faults {
-        errors.on(at, format!("a topology function must {what}; expected `fn {name}(t: &mut Topology)`"));
+        errors.on("S502", at, format!("a topology function must {what}; expected `fn {name}(t: &mut Topology)`"));
     }
     None
 }

@@ -37,6 +37,7 @@ const TYPED: &[&str] = &["source", "sink", "process", "process_with"];
 
 const STRAIGHT: &str = "a topology is a straight line, so that its graph is known at compile time: decide inside an operator \
                         (`.filter(..)`), or write two `#[topology]` functions";
+const AGGREGATE: &str = "go on with `.count()`, `.reduce(..)` or `.aggregate(..)`";
 const END_IT: &str = "end the chain with `.sink::<S>()`, `.for_each(..)` or `.discard()`";
 
 /// What an expression is.
@@ -111,7 +112,7 @@ impl Reader<'_> {
         if let Some(cfg) = cfg(stmt)
             && self.says_stream(stmt)
         {
-            self.errors.on(
+            self.errors.on("S504", 
                 cfg,
                 "a step that may not be there would make the known graph wrong: write two `#[topology]` functions, each under \
                  its `#[cfg(..)]`",
@@ -120,7 +121,7 @@ impl Reader<'_> {
         let mut exits = Exits(Vec::new());
         exits.visit_stmt(stmt);
         for at in &exits.0 {
-            self.errors.at(*at, STRAIGHT);
+            self.errors.at("S503", *at, STRAIGHT);
         }
         match stmt {
             Stmt::Local(local) => self.local(local),
@@ -142,7 +143,7 @@ impl Reader<'_> {
         if let Some((_, other)) = &init.diverge
             && value != Value::Other
         {
-            self.errors.at(other.span(), STRAIGHT);
+            self.errors.at("S503", other.span(), STRAIGHT);
         }
         let pat = match &local.pat {
             Pat::Type(t) => &*t.pat,
@@ -151,7 +152,7 @@ impl Reader<'_> {
         let flow = match value {
             Value::Ended | Value::Other => return None,
             Value::Builder => {
-                self.errors.on(&init.expr, format!("`{}` has one name here: use it as it is", plain(&self.builder)));
+                self.errors.on("S510", &init.expr, format!("`{}` has one name here: use it as it is", plain(&self.builder)));
                 return None;
             }
             Value::Unknown => {
@@ -170,6 +171,9 @@ impl Reader<'_> {
                 let value = match value {
                     Value::Stream(_) => {
                         let at = self.erase(flow).at;
+                        if !self.by_name.contains_key(&name) {
+                            self.free(at, &name, &p.ident);
+                        }
                         self.name(at, &name, false);
                         Value::Stream(Flow { at, label: name, pending: None })
                     }
@@ -183,11 +187,11 @@ impl Reader<'_> {
                 Some(Edit::Bind(p.ident.clone()))
             }
             Pat::Wild(w) => {
-                self.errors.on(w, format!("nobody consumes this stream: {END_IT}"));
+                self.errors.on("S505", w, format!("nobody consumes this stream: {END_IT}"));
                 None
             }
             other => {
-                self.errors.on(other, "a stream is bound to one name: `let name = ..;`");
+                self.errors.on("S510", other, "a stream is bound to one name: `let name = ..;`");
                 None
             }
         }
@@ -195,7 +199,7 @@ impl Reader<'_> {
 
     fn local_each(&mut self, pat: &Pat, flow: &Flow) -> Option<Edit> {
         let Pat::Slice(slice) = pat else {
-            self.errors.on(pat, "these are several streams: take them apart, `let [a, b] = ..;`");
+            self.errors.on("S511", pat, "these are several streams: take them apart, `let [a, b] = ..;`");
             for ident in names(pat) {
                 self.bind(ident, Value::Unknown);
             }
@@ -210,7 +214,7 @@ impl Reader<'_> {
                 self.bind(p.ident.clone(), Value::Stream(Flow { at: flow.at, label, pending: None }));
                 all.push(p.ident.clone());
             } else {
-                self.errors.on(elem, format!("each stream needs a name, and a consumer: {END_IT}"));
+                self.errors.on("S511", elem, format!("each stream needs a name, and a consumer: {END_IT}"));
             }
         }
         (all.len() == slice.elems.len()).then_some(Edit::BindEach(all))
@@ -221,13 +225,7 @@ impl Reader<'_> {
         if let Some(old) = self.by_name.get(&name) {
             let old = &self.streams[*old];
             if old.value != Value::Unknown && value != Value::Unknown {
-                self.errors.on(
-                    &ident,
-                    format!(
-                        "two streams are named `{name}`: the name of a stream names its node, its stores and its changelog \
-                         topics; give this one another name"
-                    ),
-                );
+                self.taken(&name, &ident);
             }
         }
         self.by_name.insert(name, self.streams.len());
@@ -244,6 +242,24 @@ impl Reader<'_> {
     fn node(&mut self, step: String, derived: String, of: Option<Type>, parents: Vec<usize>) -> Flow {
         self.nodes.push(Node { given: None, derived: derived.clone(), step, of, parents, single: true });
         Flow { at: self.nodes.len() - 1, label: derived, pending: None }
+    }
+
+    /// Whether no other node was given this name.
+    fn free(&mut self, node: usize, name: &str, at: impl ToTokens) {
+        if self.nodes.iter().enumerate().any(|(i, n)| i != node && n.given.as_deref() == Some(name)) {
+            self.taken(name, at);
+        }
+    }
+
+    fn taken(&mut self, name: &str, at: impl ToTokens) {
+        self.errors.on(
+            "S507",
+            at,
+            format!(
+                "two streams are named `{name}`: the name of a stream names its node, its stores and its changelog topics; \
+                 give this one another name"
+            ),
+        );
     }
 
     fn name(&mut self, node: usize, name: &str, replace: bool) {
@@ -271,7 +287,7 @@ impl Reader<'_> {
             Expr::Call(call) => {
                 if !self.mentions(call.args.iter()).is_empty() {
                     let f = call.func.to_token_stream().to_string().replace(' ', "");
-                    self.errors.on(
+                    self.errors.on("S508", 
                         &call.func,
                         format!(
                             "`{f}` is not read, so the graph would have a gap: write its steps here, as methods of the stream"
@@ -298,7 +314,7 @@ impl Reader<'_> {
                     return Value::Other;
                 }
                 let at = expr.to_token_stream().into_iter().next().map_or_else(|| expr.span(), |t| t.span());
-                self.errors.at(at, STRAIGHT);
+                self.errors.at("S503", at, STRAIGHT);
                 Value::Unknown
             }
             // Reported as an exit already.
@@ -310,14 +326,14 @@ impl Reader<'_> {
                 if self.mentions([expr]).is_empty() {
                     return Value::Other;
                 }
-                self.errors.on(&a.left, "a stream is bound by `let`, once: `let name = ..;`");
+                self.errors.on("S510", &a.left, "a stream is bound by `let`, once: `let name = ..;`");
                 Value::Unknown
             }
             other => {
                 if self.mentions([other]).is_empty() {
                     return Value::Other;
                 }
-                self.errors.on(other, "a stream is used by its methods only; here the graph cannot be read");
+                self.errors.on("S510", other, "a stream is used by its methods only; here the graph cannot be read");
                 Value::Unknown
             }
         }
@@ -352,6 +368,7 @@ impl Reader<'_> {
             Value::Table(flow) => match method.as_str() {
                 "named" => {
                     if let Some(name) = literal(call) {
+                        self.free(flow.at, &name, &call.args);
                         self.name(flow.at, &name, true);
                     }
                     Value::Table(flow)
@@ -363,7 +380,7 @@ impl Reader<'_> {
                 }
             },
             Value::Many(_) => {
-                self.errors.on(&call.method, "these are several streams: take them apart first, `let [a, b] = ..;`");
+                self.errors.on("S511", &call.method, "these are several streams: take them apart first, `let [a, b] = ..;`");
                 self.mentions(call.args.iter());
                 Value::Unknown
             }
@@ -372,7 +389,7 @@ impl Reader<'_> {
                     return receiver;
                 }
                 self.errors
-                    .on(&call.method, format!("`{method}` is not a method of a stream, so the graph would have a gap"));
+                    .on("S510", &call.method, format!("`{method}` is not a method of a stream, so the graph would have a gap"));
                 Value::Unknown
             }
             Value::Unknown => {
@@ -394,6 +411,7 @@ impl Reader<'_> {
             "group_by" | "group_by_key" => return Value::Group(flow),
             "named" => {
                 if let Some(name) = literal(call) {
+                    self.free(flow.at, &name, &call.args);
                     self.name(flow.at, &name, true);
                     flow.label = name;
                 }
@@ -439,8 +457,8 @@ impl Reader<'_> {
             Expr::Tuple(t) => t.elems.iter().for_each(|e| self.argument(e, flows)),
             _ => match self.expr(arg) {
                 Value::Stream(f) | Value::Many(f) | Value::Group(f) | Value::Table(f) => flows.push(f),
-                Value::Ended => self.errors.on(arg, "this stream has ended: it cannot feed another"),
-                Value::Builder => self.errors.on(arg, "the builder is no stream: use its methods"),
+                Value::Ended => self.errors.on("S510", arg, "this stream has ended: it cannot feed another"),
+                Value::Builder => self.errors.on("S510", arg, "the builder is no stream: use its methods"),
                 Value::Other | Value::Unknown => {}
             },
         }
@@ -453,7 +471,7 @@ impl Reader<'_> {
         let stream = &mut self.streams[i];
         if stream.used && stream.value != Value::Unknown {
             let name = plain(ident);
-            self.errors.on(
+            self.errors.on("S506", 
                 ident,
                 format!(
                     "`{name}` is used twice, but a stream is consumed by its use: split it first, `let [{name}_a, {name}_b] = \
@@ -496,7 +514,7 @@ impl Reader<'_> {
         let Some(first) = found.first() else {
             return Value::Other;
         };
-        self.errors.on(
+        self.errors.on("S508", 
             first,
             format!(
                 "`{}` goes into a macro, which is not read: write the steps here, as methods of the stream",
@@ -512,11 +530,12 @@ impl Reader<'_> {
     }
 
     fn must_end(&mut self, value: Value, expr: &Expr) -> Option<Edit> {
+        let grouped = matches!(value, Value::Group(_));
         let (Value::Stream(flow) | Value::Many(flow) | Value::Group(flow)) = value else {
             return None;
         };
         let Expr::MethodCall(call) = expr else {
-            self.errors.on(expr, format!("nobody consumes this stream: {END_IT}"));
+            self.errors.on("S505", expr, format!("nobody consumes this stream: {END_IT}"));
             return None;
         };
         let method = plain(&call.method);
@@ -524,14 +543,16 @@ impl Reader<'_> {
             // Only types know whether it forwards anything.
             return Some(Edit::Ended(call.method.span()));
         }
-        self.errors.on(&call.method, format!("nobody consumes the result of `.{method}(..)`: {END_IT}"));
+        let end = if grouped { AGGREGATE } else { END_IT };
+        self.errors.on("S505", &call.method, format!("nobody consumes the result of `.{method}(..)`: {end}"));
         None
     }
 
     fn finish(&mut self) {
         for s in &self.streams {
             if !s.used && !matches!(s.value, Value::Table(_)) {
-                self.errors.on(&s.ident, format!("nobody consumes `{}`: {END_IT}", plain(&s.ident)));
+                let end = if matches!(s.value, Value::Group(_)) { AGGREGATE } else { END_IT };
+                self.errors.on("S505", &s.ident, format!("nobody consumes `{}`: {end}", plain(&s.ident)));
             }
         }
     }

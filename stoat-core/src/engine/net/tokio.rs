@@ -279,6 +279,7 @@ impl Task {
                 Some((_, until)) => {
                     if timeout_at(until, me.wake.notified()).await.is_err() {
                         me.asleep.store(false, Ordering::SeqCst);
+                        self.call = None;
                         self.worker.time_out(shared.handler_timeout, &mut self.events);
                         self.settle(&shared, me);
                     }

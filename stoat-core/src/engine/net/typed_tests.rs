@@ -284,7 +284,7 @@ fn i06_i15_handlers_that_wait_change_no_result_on_any_number_of_lanes() {
             compare(&format!("seed {seed}, {lanes} lanes"), &ingest.cuts, want);
         }
         let outputs: usize = want.iter().flatten().map(|c| c.outputs.len()).sum();
-        assert!(outputs > 100, "{outputs}");
+        assert!(outputs > 20, "{outputs}");
     }
 }
 

@@ -208,7 +208,7 @@ impl Worker {
     pub(super) fn ready(&self) -> bool {
         if self.failed || self.lane.waits_for_exchange() {
             false
-        } else if self.lane.call_number().is_some() {
+        } else if self.lane.waits_at().is_some() {
             self.woken.as_ref().is_some_and(|w| w.load(Ordering::SeqCst))
         } else {
             self.inbox.next() != Next::Wait
@@ -226,13 +226,13 @@ impl Worker {
 
     /// Which call waits: none of the lane has the same number twice.
     pub(super) fn call(&mut self) -> Option<u64> {
-        self.lane.call_number().filter(|_| !self.failed)?;
+        self.lane.waits_at().filter(|_| !self.failed)?;
         self.lane.call().map(|c| c.nth)
     }
 
     /// Gives up the call that waits: its time is over.
     pub(super) fn time_out(&mut self, after: Duration, events: &mut Vec<NetEvent>) {
-        let Some(call) = self.lane.call() else { return };
+        let Some(call) = self.lane.call().filter(|_| !self.failed) else { return };
         let error = Error::handler(format!(
             "the handler has waited for {}, longer than `stoat.handler.timeout` allows: let what it awaits give up sooner, \
              or allow more (less than `stoat.commit.timeout`)",
@@ -243,7 +243,7 @@ impl Worker {
 
     /// Takes up to so many records, or one control message. Leaves what it sends in `outgoing`.
     pub(super) fn step(&mut self, most: usize, events: &mut Vec<NetEvent>) {
-        if self.lane.call_number().is_some() {
+        if self.lane.waits_at().is_some() {
             if let Some(woken) = &self.woken {
                 // Before the poll: who wakes during it wants another one.
                 woken.store(false, Ordering::SeqCst);
@@ -319,11 +319,12 @@ impl Worker {
 
     /// The smallest tag that the lane may still send, where that has risen since the last call.
     pub(super) fn frontier(&mut self) -> Option<Tag> {
-        // What a call that waits sends belongs to what was taken already.
-        if self.receivers.is_empty() || self.failed || self.lane.call_number().is_some() {
+        if self.receivers.is_empty() || self.failed {
             return None;
         }
-        let mut tag = self.inbox.bound();
+        // What a call that waits will send belongs to what was taken already. Receivers must know how far the lane is also
+        // then, or they could not give back the credit that the call needs to end.
+        let mut tag = self.lane.waits_at().cloned().unwrap_or_else(|| self.inbox.bound());
         if tag.path == Path::end() {
             // What a control message makes this stage send comes before the message itself.
             tag.path = Path::stage(self.lane.id().sub);
@@ -341,7 +342,7 @@ impl Worker {
         } else if self.lane.waits_for_exchange() {
             self.barrier
         } else {
-            self.lane.call_number().unwrap_or(u64::MAX).min(self.inbox.lowest())
+            self.lane.waits_at().map_or(u64::MAX, |t| t.number).min(self.inbox.lowest())
         }
     }
 }

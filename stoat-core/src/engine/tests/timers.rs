@@ -81,7 +81,7 @@ pub(super) fn length_key(value: &str) -> String {
 
 #[derive(Default)]
 pub(super) struct Closing {
-    pub(super) twice: bool,
+    twice: bool,
     open: [BTreeMap<String, String>; 2],
     idle: [BTreeMap<String, i64>; 2],
     reached: [Option<i64>; 2],
@@ -89,6 +89,10 @@ pub(super) struct Closing {
 }
 
 impl Closing {
+    pub(super) fn new(twice: bool) -> Self {
+        Self { twice, ..Self::default() }
+    }
+
     fn put(&mut self, stage: usize, key: &str, value: &str, time: i64) {
         if stage == 1 {
             self.emit(key, format!("+{value}"), time);
@@ -211,8 +215,7 @@ fn i06_i15_timers_behind_a_rekey_wait_for_what_the_timers_before_it_forward() {
         world.torment(&graph, 160, faults(seed), even);
         end(&mut world);
         world.run(&graph, 3);
-        let model = Closing { twice: true, ..Closing::default() };
-        world.check_model(&graph, model);
+        world.check_model(&graph, Closing::new(true));
     }
 }
 
