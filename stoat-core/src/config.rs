@@ -567,6 +567,19 @@ mod tests {
     }
 
     #[test]
+    fn i08_a_handler_may_wait_less_long_than_a_commit() {
+        let mut c = Config::default();
+        c.check().unwrap();
+        c.set("stoat.handler.timeout", "1m").unwrap();
+        let e = c.check().unwrap_err();
+        assert!(e.to_string().contains("`stoat.handler.timeout` is 1m"), "{e}");
+        assert_eq!(e.exit_code(), 2);
+        // Whichever is set first.
+        c.set("stoat.commit.timeout", "2m").unwrap();
+        c.check().unwrap();
+    }
+
+    #[test]
     fn values_with_which_nothing_would_go_on_are_refused() {
         let mut c = Config::default();
         for (key, value) in [
@@ -574,6 +587,7 @@ mod tests {
             ("stoat.topics.partitions", "0"),
             ("stoat.memory.budget", "1KiB"),
             ("stoat.commit.timeout", "0s"),
+            ("stoat.handler.timeout", "0s"),
             ("stoat.commit.keep-alive", "0s"),
         ] {
             let e = c.set(key, value).unwrap_err();

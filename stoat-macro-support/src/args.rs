@@ -91,7 +91,8 @@ impl Args {
                 }
                 _ if positional && i == 0 => args.positional = Some(part),
                 Ok((name, value)) => args.add(name, value, known, errors),
-                Err(_) => errors.on("S001", 
+                Err(_) => errors.on(
+                    "S001",
                     part,
                     format!("expected `name = value` in `#[{attribute}(..)]`; known names are {}", list(known)),
                 ),
@@ -106,13 +107,18 @@ impl Args {
         let meant = if let Some(k) = known.iter().find(|k| **k == given) {
             k
         } else if let Some(k) = closest(&given, known) {
-            errors.on("S002", &name, format!("unknown argument `{given}` in `#[{attribute}(..)]`: did you mean `{k}`?"));
+            errors.on(
+                "S002",
+                &name,
+                format!("unknown argument `{given}` in `#[{attribute}(..)]`: did you mean `{k}`?"),
+            );
             k
         } else if known.is_empty() {
             errors.on("S002", &name, format!("unknown argument `{given}`: `#[{attribute}]` takes none"));
             return;
         } else {
-            errors.on("S002", 
+            errors.on(
+                "S002",
                 &name,
                 format!("unknown argument `{given}` in `#[{attribute}(..)]`; known names are {}", list(known)),
             );
@@ -172,7 +178,8 @@ impl Args {
             }
             Ok(s) => Some(s),
             Err(_) => {
-                errors.on("S004", value, format!("`{name}` takes a string: write `{name} = \"..\"`"));
+                let example = syn::parse2::<Ident>(value.clone()).map_or_else(|_| "..".to_owned(), |i| plain(&i));
+                errors.on("S004", value, format!("`{name}` takes a string: write `{name} = \"{example}\"`"));
                 None
             }
         }

@@ -6,7 +6,14 @@ use syn::{Block, Expr, ImplItem, ItemImpl, Stmt};
 use crate::Errors;
 
 /// Says that a macro stands on the wrong item; or, where it is the right kind and does not parse, what the parser says.
-pub fn wrong_item(code: &'static str, keyword: &str, item: &TokenStream, error: syn::Error, text: &str, errors: &mut Errors) {
+pub fn wrong_item(
+    code: &'static str,
+    keyword: &str,
+    item: &TokenStream,
+    error: syn::Error,
+    text: &str,
+    errors: &mut Errors,
+) {
     let right = item.clone().into_iter().any(|t| matches!(t, TokenTree::Ident(i) if i == keyword));
     if right {
         errors.push(error);

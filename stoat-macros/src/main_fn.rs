@@ -20,14 +20,16 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
         }
         path
     } else {
-        errors.at("S601", 
+        errors.at(
+            "S601",
             Span::call_site(),
             "which topology? write `#[stoat_core::main(name)]` with the name of a `#[topology]` function",
         );
         None
     };
     if syn::parse2::<ItemStruct>(item.clone()).is_err() {
-        errors.at("S602", 
+        errors.at(
+            "S602",
             Span::call_site(),
             "`#[stoat_core::main(..)]` goes on a struct, `struct App;`, and writes `fn main()` beside it",
         );

@@ -77,7 +77,8 @@ pub(crate) fn print() -> Result<()> {
     let manifest = "[package]\nname = \"check-cost\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
                     stoat-core = { path = \"../../stoat-core\", default-features = false }\n";
     write(&crate_dir.join("Cargo.toml"), manifest)?;
-    fs::copy(root().join("Cargo.lock"), crate_dir.join("Cargo.lock")).context(|| "cannot copy Cargo.lock".to_owned())?;
+    fs::copy(root().join("Cargo.lock"), crate_dir.join("Cargo.lock"))
+        .context(|| "cannot copy Cargo.lock".to_owned())?;
     let check = |n: usize| -> Result<f64> {
         let program: String = (0..n).fold(SHARED.to_owned(), |text, i| text + &topology(i));
         let mut least = f64::MAX;

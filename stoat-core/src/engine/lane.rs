@@ -428,7 +428,8 @@ impl Lane {
             self.guarded(number, |cx, stateful| fire(cx, stateful, stage, awaits, &c, &mut firing))?;
             if self.look() {
                 c.firing = Some(firing);
-                return self.interrupt(c, fx);
+                self.interrupt(c, fx);
+                return Ok(());
             }
             if let Some(since) = c.since {
                 c.punctuating = self.due(number, c.domain, since, c.upto)?;
@@ -436,7 +437,8 @@ impl Lane {
         }
         self.punctuate(number, &mut c.punctuating)?;
         if self.look() {
-            return self.interrupt(c, fx);
+            self.interrupt(c, fx);
+            return Ok(());
         }
         let mut passed = c.message;
         passed.watermark = if c.domain == TimeDomain::Event {
@@ -452,10 +454,9 @@ impl Lane {
         Ok(())
     }
 
-    fn interrupt(&mut self, clocked: Box<Clocked>, fx: &mut Effects) -> Result<(), Failure> {
+    fn interrupt(&mut self, clocked: Box<Clocked>, fx: &mut Effects) {
         self.interrupted = Some(clocked);
         self.collect(fx);
-        Ok(())
     }
 
     /// Says what a mark has left. Returns the watermark that the lane hands on.
@@ -526,12 +527,11 @@ impl Lane {
             for Due { key, place, which, at } in calls {
                 cx.path = Path::punctuated(sub, key.as_deref().unwrap_or_default(), place as u32, which);
                 cx.origin = None;
-                match key {
-                    Some(key) => set_key(&mut cx.key, key),
-                    None => {
-                        cx.key.bytes.clear();
-                        (cx.key.hash, cx.key.present) = (0, false);
-                    }
+                if let Some(key) = key {
+                    set_key(&mut cx.key, key);
+                } else {
+                    cx.key.bytes.clear();
+                    (cx.key.hash, cx.key.present) = (0, false);
                 }
                 with_state(cx, place, |s, cx| s.punctuate(which as usize, at, cx))
                     .map_err(|e| e.at(format!("node `{}`, punctuator at {at}", names[place])))?;

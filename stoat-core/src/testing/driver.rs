@@ -660,9 +660,12 @@ impl fmt::Debug for TestDriver {
 }
 
 fn runtime() -> Result<Runtime> {
-    Builder::new_multi_thread().worker_threads(1).thread_name("stoat-test").enable_all().build().map_err(|e| {
-        Error::with_source(ErrorKind::State, "the runtime for `async` handlers could not be started", e)
-    })
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("stoat-test")
+        .enable_all()
+        .build()
+        .map_err(|e| Error::with_source(ErrorKind::State, "the runtime for `async` handlers could not be started", e))
 }
 
 /// Takes the timestamp off a row of a timestamped store.

@@ -460,7 +460,8 @@ fn async_handlers_run_to_rest_on_a_runtime_of_the_driver() {
         }
         assert!(d.read::<Out>().unwrap().is_empty());
         d.advance_watermark(100).unwrap();
-        let out: Vec<_> = d.read::<Out>().unwrap().into_iter().map(|r| (r.key, r.value, r.timestamp.as_millis())).collect();
+        let out: Vec<_> =
+            d.read::<Out>().unwrap().into_iter().map(|r| (r.key, r.value, r.timestamp.as_millis())).collect();
         assert_eq!(out, [(s("bb"), s("3+2"), 11), (s("a"), s("3+1"), 12)], "{lanes} lanes");
         let e = d.pipe::<In>(&s("a"), &s("fail"), 200).unwrap_err();
         assert!(e.to_string().contains("in-0@3: Asks: no answer"), "{e}");

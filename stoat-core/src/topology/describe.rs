@@ -217,7 +217,10 @@ impl StaticGraph {
             });
             let inputs: Vec<&str> = inputs.collect();
             if inputs != said.inputs {
-                return Some(format!("`{}` is fed by {:?} in the text, by {inputs:?} as built", said.name, said.inputs));
+                return Some(format!(
+                    "`{}` is fed by {:?} in the text, by {inputs:?} as built",
+                    said.name, said.inputs
+                ));
             }
         }
         None

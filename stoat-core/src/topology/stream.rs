@@ -437,7 +437,9 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
             |_| Name::Behind,
             1,
             false,
-            Arc::new(|b| Ok(Box::new(HandOverOperator::<Q::InKey, Q::InValue, ByLane>::new(ByLane, b.receiving_lanes)))),
+            Arc::new(|b| {
+                Ok(Box::new(HandOverOperator::<Q::InKey, Q::InValue, ByLane>::new(ByLane, b.receiving_lanes)))
+            }),
         );
         Stream::at(draft, Outlet { node, branch: 0 })
     }

@@ -57,7 +57,10 @@ pub(crate) fn derive(tokens: TokenStream) -> TokenStream {
         expand::expand(&key)
     } else {
         let mut out = errors.to_token_stream();
-        out.extend(expand::stub(&key));
+        // What a union lacks for a key is not the point.
+        if !matches!(key.input.data, Data::Union(_)) {
+            out.extend(expand::stub(&key));
+        }
         out
     }
 }
@@ -91,7 +94,8 @@ fn read(input: DeriveInput, errors: &mut Errors) -> Key {
             .any(|i| closest(&i.to_string(), &["key"]).is_some() && i != "key");
         let name = &input.ident;
         if !misspelt {
-            errors.on("S201", 
+            errors.on(
+                "S201",
                 name,
                 format!(
                     "`{name}` names no codec: add `#[key(codec = Json)]` (or Utf8, Be, Bytes) below `#[derive(Key)]`"

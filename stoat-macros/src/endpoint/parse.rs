@@ -45,7 +45,8 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
     let name = &item.ident;
     let missing: Vec<&str> = ["topic", "value"].into_iter().filter(|a| !args.has(a)).collect();
     if !missing.is_empty() {
-        errors.on("S104", 
+        errors.on(
+            "S104",
             name,
             format!(
                 "`{name}` names no {}: write `#[{word}(topic = \"my-topic\", key = K, value = V)]`",
@@ -55,7 +56,8 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
     }
     let decode_only = args.flag("decode_only", errors);
     if decode_only && !args.has("key_codec") {
-        errors.at("S105", 
+        errors.at(
+            "S105",
             args.span("decode_only").expect("the flag was found"),
             "`decode_only` needs `key_codec = ..`: the key type's own codec can encode",
         );

@@ -225,7 +225,8 @@ fn future(krate: &TokenStream, handler: &Handler, given: &[(TokenStream, &TokenS
         let call = call(krate, handler, given);
         return quote!(#krate::__private::ready(#call));
     }
-    let called = called(krate, handler, given);
+    // Wholly at the name: what is wrong with the future is reported where the future is.
+    let called = at(&called(krate, handler, given), handler.ident.span());
     let waits = at(&quote!(#krate::__private::waits), handler.ident.span());
     let into = into_result(krate, handler);
     quote_spanned!(handler.ident.span()=> #waits(#called, #into))

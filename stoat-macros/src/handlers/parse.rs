@@ -1,6 +1,6 @@
 //! Reads the impl: which method handles what, and whether its shape is right.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use stoat_macro_support::{Args, Errors, RawBodies, closest, krate, plain, wrong_item};
 use syn::{
@@ -82,7 +82,9 @@ fn take_mark(f: &mut ImplItemFn, errors: &mut Errors) -> Option<(&'static str, A
             return true;
         };
         match &found {
-            Some((first, _)) => errors.on("S404", a, format!("a method handles one thing: it already has `#[{first}]`")),
+            Some((first, _)) => {
+                errors.on("S404", a, format!("a method handles one thing: it already has `#[{first}]`"))
+            }
             None => found = Some((mark, a.clone())),
         }
         false
@@ -109,7 +111,8 @@ fn method(
                 return;
             };
             match &all.process {
-                Some(first) => errors.on("S406", 
+                Some(first) => errors.on(
+                    "S406",
                     &handler.ident,
                     format!(
                         "`{owner}` already has a `#[process]` handler, `{}`: a processor has one input; keep one",
@@ -134,7 +137,8 @@ fn method(
                 return;
             };
             match all.timers.iter().find(|t| plain(&t.field) == plain(&field)) {
-                Some(first) => errors.on("S408", 
+                Some(first) => errors.on(
+                    "S408",
                     &handler.ident,
                     format!(
                         "timer `{}` of `{owner}` already has a handler, `{}`: keep one",
@@ -162,7 +166,9 @@ fn method(
             if !args.has("over") {
                 without_key(f, &all.krate);
             }
-            let Some(handler) = handler(f, "punctuate", errors) else {
+            // Whether there is a key is not known.
+            let unclear = args.has("over") && over.is_none();
+            let Some(handler) = handler(f, "punctuate", errors).filter(|_| !unclear) else {
                 return;
             };
             all.punctuators.push(Punctuate { every: every.unwrap_or_default(), wall, over, handler });

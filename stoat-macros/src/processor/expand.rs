@@ -30,7 +30,7 @@ fn owned(p: &Processor) -> impl Iterator<Item = &Field> {
     p.fields.iter().filter(|f| f.role.name().is_some())
 }
 
-fn processor(p: &Processor) -> TokenStream {
+pub(super) fn processor(p: &Processor) -> TokenStream {
     let krate = &p.krate;
     let (name, shown) = (&p.item.ident, plain(&p.item.ident));
     let (generics, args, bounds) = p.item.generics.split_for_impl();

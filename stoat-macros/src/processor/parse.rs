@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 use stoat_macro_support::{Args, Errors, closest, krate, plain, wrong_item};
-use syn::{Attribute, Expr, Fields, GenericArgument, ItemStruct, Meta, Path, PathArguments, Token, Type, parse_quote};
+use syn::{
+    Attribute, DeriveInput, Expr, Fields, GenericArgument, ItemStruct, Meta, Path, PathArguments, Token, Type,
+    parse_quote,
+};
 
 use super::{Field, FieldCodec, Input, Output, Processor, Role};
 
@@ -38,7 +41,11 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
         Fields::Named(named) => named.named.iter_mut().map(|f| field(f, &key, &krate, errors)).collect(),
         Fields::Unit => Vec::new(),
         Fields::Unnamed(f) => {
-            errors.on("S305", f, "a processor's fields have names: they name its stores; write `struct P { open: .. }`");
+            errors.on(
+                "S305",
+                f,
+                "a processor's fields have names: they name its stores; write `struct P { open: .. }`",
+            );
             item.fields = Fields::Unit;
             item.semi_token = Some(Token![;](Span::call_site()));
             Vec::new()
@@ -46,6 +53,14 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
     };
     duplicates(&item.ident, &fields, errors);
     Some(Processor { item, krate, input, output, fields })
+}
+
+/// A processor without fields, in the place of an enum or a union.
+pub(super) fn stub(args: TokenStream, item: &TokenStream) -> Option<Processor> {
+    let item: DeriveInput = syn::parse2(item.clone()).ok()?;
+    let (name, vis, generics) = (&item.ident, &item.vis, &item.generics);
+    let place: ItemStruct = parse_quote!(#vis struct #name #generics;);
+    parse(args, quote!(#place), &mut Errors::new())
 }
 
 fn input(args: &Args, name: &Ident) -> Input {
@@ -98,11 +113,13 @@ fn field(f: &mut syn::Field, key: &Type, krate: &TokenStream, errors: &mut Error
         }
     });
     if let [_, (second, a), ..] = roles.as_slice() {
-        errors.on("S307", a, format!("`{}` has more than one role: keep `#[{}]` or `#[{second}]`", plain(&ident), roles[0].0));
+        errors.on(
+            "S307",
+            a,
+            format!("`{}` has more than one role: keep `#[{}]` or `#[{second}]`", plain(&ident), roles[0].0),
+        );
     }
-    let clear = roles.len() < 2;
-    let role = match roles.into_iter().next().filter(|_| clear) {
-        None if !clear => Role::Local(None),
+    let role = match roles.into_iter().next() {
         None => {
             unmarked(&ident, &f.ty, errors);
             Role::Config
@@ -223,7 +240,7 @@ fn attr_args(role: &'static str, attr: &Attribute, known: &[&'static str], error
         Meta::Path(_) => Args::none(role),
         Meta::List(l) => Args::read(role, l.tokens.clone(), known, errors),
         Meta::NameValue(nv) => {
-            errors.on("S314", nv, format!("write `#[{role}(name = ..)]`"));
+            errors.on("S314", nv, format!("arguments stand in brackets: write `#[{role}(name = \"..\")]`"));
             Args::none(role)
         }
     }

@@ -84,6 +84,8 @@ struct Reader<'e> {
     by_name: BTreeMap<String, usize>,
     nodes: Vec<Node>,
     twice: Vec<Ident>,
+    /// Aggregations: their nodes, and the methods that make them.
+    tables: Vec<(usize, Ident)>,
     errors: &'e mut Errors,
 }
 
@@ -94,6 +96,7 @@ pub(super) fn read(item: ItemFn, krate: TokenStream, builder: &Ident, errors: &m
         by_name: BTreeMap::new(),
         nodes: Vec::new(),
         twice: Vec::new(),
+        tables: Vec::new(),
         errors,
     };
     let mut edits = BTreeMap::new();
@@ -152,7 +155,11 @@ impl Reader<'_> {
         let flow = match value {
             Value::Ended | Value::Other => return None,
             Value::Builder => {
-                self.errors.on("S510", &init.expr, format!("`{}` has one name here: use it as it is", plain(&self.builder)));
+                self.errors.on(
+                    "S510",
+                    &init.expr,
+                    format!("`{}` has one name here: use it as it is", plain(&self.builder)),
+                );
                 return None;
             }
             Value::Unknown => {
@@ -363,7 +370,9 @@ impl Reader<'_> {
                 }
                 self.arguments(call);
                 let derived = format!("{}.{method}", flow.label);
-                Value::Table(self.node(method, derived, None, vec![flow.at]))
+                let table = self.node(method, derived, None, vec![flow.at]);
+                self.tables.push((table.at, call.method.clone()));
+                Value::Table(table)
             }
             Value::Table(flow) => match method.as_str() {
                 "named" => {
@@ -380,7 +389,11 @@ impl Reader<'_> {
                 }
             },
             Value::Many(_) => {
-                self.errors.on("S511", &call.method, "these are several streams: take them apart first, `let [a, b] = ..;`");
+                self.errors.on(
+                    "S511",
+                    &call.method,
+                    "these are several streams: take them apart first, `let [a, b] = ..;`",
+                );
                 self.mentions(call.args.iter());
                 Value::Unknown
             }
@@ -388,8 +401,11 @@ impl Reader<'_> {
                 if self.mentions(call.args.iter()).is_empty() {
                     return receiver;
                 }
-                self.errors
-                    .on("S510", &call.method, format!("`{method}` is not a method of a stream, so the graph would have a gap"));
+                self.errors.on(
+                    "S510",
+                    &call.method,
+                    format!("`{method}` is not a method of a stream, so the graph would have a gap"),
+                );
                 Value::Unknown
             }
             Value::Unknown => {
@@ -514,7 +530,8 @@ impl Reader<'_> {
         let Some(first) = found.first() else {
             return Value::Other;
         };
-        self.errors.on("S508", 
+        self.errors.on(
+            "S508",
             first,
             format!(
                 "`{}` goes into a macro, which is not read: write the steps here, as methods of the stream",
@@ -549,6 +566,19 @@ impl Reader<'_> {
     }
 
     fn finish(&mut self) {
+        for (node, method) in &self.tables {
+            if self.nodes[*node].given.is_none() {
+                self.errors.on(
+                    "S512",
+                    method,
+                    format!(
+                        "the aggregation `.{}(..)` has no name, which its store and its changelog topic need: bind it, `let name = \
+                         ..;`, or call `.named(\"..\")`",
+                        plain(method)
+                    ),
+                );
+            }
+        }
         for s in &self.streams {
             if !s.used && !matches!(s.value, Value::Table(_)) {
                 let end = if matches!(s.value, Value::Group(_)) { AGGREGATE } else { END_IT };

@@ -114,6 +114,31 @@ fn names_are_unique() {
 }
 
 #[test]
+fn an_aggregation_has_a_stable_name() {
+    let text = "the aggregation `.count(..)` has no name";
+    one(quote! { t.source::<E>().group_by_key().count(); }, text);
+    one(
+        quote! { let s = t.source::<E>().group_by_key().count().to_stream().filter(|_, n| *n > 1); s.discard(); },
+        text,
+    );
+    fine(quote! { t.source::<E>().group_by_key().count().to_stream().named("counts").discard(); });
+    one(
+        quote! {
+            let a = t.source::<E>().named("x");
+            let b = t.source::<F>().named("x");
+            a.merge(b).discard();
+        },
+        "two streams are named `x`",
+    );
+}
+
+#[test]
+fn a_body_that_does_not_parse_leaves_the_rest() {
+    let out = expand(TokenStream::new(), quote! { fn sessions(t: &mut Topology) { let a = t. } }).to_string();
+    assert!(out.contains("struct sessions") && out.contains("let a = t .") && !out.contains("compile_error"), "{out}");
+}
+
+#[test]
 fn control_flow_over_streams_is_refused() {
     for stmts in [
         quote! { let e = t.source::<E>(); if debug { e.discard(); } else { e.sink::<S>(); } },

@@ -69,12 +69,7 @@ pub struct NetSettings {
 impl Default for NetSettings {
     /// 8 batches, 256 records, 10,000 timers, 30 s.
     fn default() -> Self {
-        Self {
-            credit: 8,
-            step_records: 256,
-            timers_per_mark: 10_000,
-            handler_timeout: Duration::from_secs(30),
-        }
+        Self { credit: 8, step_records: 256, timers_per_mark: 10_000, handler_timeout: Duration::from_secs(30) }
     }
 }
 

@@ -101,16 +101,13 @@ impl TokioNet {
             // For the timers and sockets of handlers.
             builder.enable_all();
         }
-        let runtime =
-            builder.build().map_err(
-                |e| {
-                    Error::with_source(
-                        ErrorKind::State,
-                        format!("the {threads} threads for lanes could not be started; are there limits on threads?"),
-                        e,
-                    )
-                },
-            )?;
+        let runtime = builder.build().map_err(|e| {
+            Error::with_source(
+                ErrorKind::State,
+                format!("the {threads} threads for lanes could not be started; are there limits on threads?"),
+                e,
+            )
+        })?;
         let mut net = Self::start_on(lanes, runtime.handle());
         net.runtime = Some(runtime);
         Ok(net)
@@ -135,7 +132,8 @@ impl TokioNet {
             let lane = worker.lane.id();
             let waker = shared.clone();
             worker.tell_wakes(move || waker.lanes[at].rouse());
-            let task = Task { worker, at, events: Vec::new(), call: None, running: Running { shared: shared.clone(), lane } };
+            let task =
+                Task { worker, at, events: Vec::new(), call: None, running: Running { shared: shared.clone(), lane } };
             runtime.spawn(task.run());
         }
         Self { shared, fed, first: lanes.first, ticks: lanes.ticks, stop_wait: STOP_WAIT, runtime: None }

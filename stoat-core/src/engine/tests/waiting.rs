@@ -235,7 +235,8 @@ impl Stuck {
         self.seen.put(record.value.clone())?;
         cx.forward(record.value.clone())?;
         slow(&record.value).await;
-        if record.value == "stuck" && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
+        if record.value == "stuck"
+            && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
         {
             std::future::pending::<()>().await;
         }
@@ -331,5 +332,8 @@ fn i10_what_waits_when_a_process_crashes_is_dropped_and_processed_again() {
     assert_eq!(dropped.load(Ordering::SeqCst), 0);
     drop(engine);
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
-    assert!(world.cuts(&graph).iter().all(|c| c.record.inputs.values().flat_map(BTreeMap::values).all(|i| i.next == 0)), "I-2");
+    assert!(
+        world.cuts(&graph).iter().all(|c| c.record.inputs.values().flat_map(BTreeMap::values).all(|i| i.next == 0)),
+        "I-2"
+    );
 }

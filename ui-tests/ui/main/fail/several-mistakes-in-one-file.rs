@@ -6,7 +6,7 @@ struct Clicks;
 
 #[derive(Key, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[key(codec = Json)]
-struct Price(f64);
+struct Shelf(usize);
 
 #[processor(input = (UserId, Event), output = Session)]
 struct P {
@@ -33,8 +33,7 @@ impl P {
 fn pipeline(t: &mut Topology) {
     let events = t.source::<Events>();
     events.map_values(|e| e.count);
-    t.source::<Orders>().process::<Sessionize>().discard();
+    t.source::<Orders>().map_values(|_| Event { region: String::new(), count: 1 }).process::<Sessionize>().discard();
 }
 
-#[stoat_core::main(pipelin)]
-struct App;
+fn main() {}

@@ -4,7 +4,7 @@ use stoat_ui_tests::*;
 #[topology]
 fn pipeline(t: &mut Topology) {
     let events = t.source::<Events>();
-    drop(vec![events]);
+    let n = vec![events].len();
 }
 
 fn main() {}
