@@ -57,6 +57,7 @@ fn graph() -> Graph {
             peeks: false,
         }],
         subs: 3,
+        ..Graph::default()
     };
     g.nodes[2].stores.push(StoreId(0));
     g

@@ -9,6 +9,12 @@ use super::{StaticGraph, StaticNode};
 use crate::id::{NodeId, SubTopologyId};
 
 impl Graph {
+    /// The name that the text of the topology shows for a node: a fragment is one node there.
+    fn shown_as(&self, node: NodeId) -> &str {
+        let fragment = self.fragments.iter().find(|(id, _)| *id == node);
+        fragment.map_or(self.nodes[node.0 as usize].name.as_str(), |(_, name)| name.as_str())
+    }
+
     fn names(&self, nodes: &[NodeId]) -> String {
         let names: Vec<&str> = nodes.iter().map(|n| self.nodes[n.0 as usize].name.as_str()).collect();
         names.join(", ")
@@ -201,22 +207,40 @@ impl StaticGraph {
     /// no text.
     pub fn difference(&self, built: &Graph) -> Option<String> {
         let said: Vec<&str> = self.nodes.iter().map(|n| n.name).collect();
-        let implied = |n: &Node| n.kind == NodeKind::HandOver && !said.contains(&n.name.as_str());
-        let shown: Vec<&Node> = built.nodes.iter().filter(|n| !implied(n)).collect();
-        let names: Vec<&str> = shown.iter().map(|n| n.name.as_str()).collect();
+        // A fragment is one node in the text.
+        let shown_as = |n: &Node| built.shown_as(n.id);
+        let implied = |n: &Node| n.kind == NodeKind::HandOver && !said.contains(&shown_as(n));
+        let mut names: Vec<&str> = Vec::new();
+        for name in built.nodes.iter().filter(|n| !implied(n)).map(shown_as) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
         if said != names {
             return Some(format!("the text shows {said:?}, built are {names:?}"));
         }
-        for (said, node) in self.nodes.iter().zip(shown) {
-            let inputs = node.parents.iter().map(|p| {
-                let mut n = &built.nodes[p.0 as usize];
-                while implied(n) {
-                    n = &built.nodes[n.parents[0].0 as usize];
+        for said in self.nodes {
+            let mut inputs: Vec<&str> = Vec::new();
+            for node in built.nodes.iter().filter(|n| !implied(n) && shown_as(n) == said.name) {
+                for p in &node.parents {
+                    let mut from = &built.nodes[p.0 as usize];
+                    while implied(from) {
+                        from = &built.nodes[from.parents[0].0 as usize];
+                    }
+                    let from = shown_as(from);
+                    if from != said.name && !inputs.contains(&from) {
+                        inputs.push(from);
+                    }
                 }
-                n.name.as_str()
-            });
-            let inputs: Vec<&str> = inputs.collect();
-            if inputs != said.inputs {
+            }
+            let mut wanted = said.inputs.to_vec();
+            if said.step == "fragment" {
+                // In which order it takes them is its own business.
+                inputs.sort_unstable();
+                wanted.sort_unstable();
+                wanted.dedup();
+            }
+            if inputs != wanted {
                 return Some(format!(
                     "`{}` is fed by {:?} in the text, by {inputs:?} as built",
                     said.name, said.inputs

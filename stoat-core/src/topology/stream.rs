@@ -2,6 +2,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::builder::{Name, NewNode, Outlet, Shared};
+use super::fragment::Place;
 use super::graph::{Factory, NodeKind, SinkDecl};
 use super::grouped::Grouped;
 use super::lane_state::{GroupLane, InputKey, InputValue, KeyChanged, Lane, LaneState, SinkKey, SinkValue};
@@ -460,7 +461,18 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, Option<V>>> Stream<K, Option
     }
 }
 
+impl<K, V, L, P> Stream<K, V, L, P> {
+    pub(crate) fn place(&self) -> Place {
+        Place::of(&self.draft)
+    }
+}
+
 impl<K: 'static, V: 'static, L> Stream<K, V, L> {
+    pub(crate) fn with_label(mut self, label: &str) -> Self {
+        label.clone_into(&mut self.label);
+        self
+    }
+
     fn with_name(mut self, name: &str, replace: bool) -> Self {
         {
             let mut draft = self.draft.borrow_mut();

@@ -6,7 +6,7 @@ mod parse;
 mod tests;
 
 use proc_macro2::{Ident, TokenStream};
-use quote::{ToTokens, quote};
+use quote::quote;
 use stoat_macro_support::Errors;
 use syn::{Attribute, Expr, ItemStruct, Path, Type};
 

@@ -119,6 +119,9 @@ fn field(f: &mut syn::Field, key: &Type, krate: &TokenStream, errors: &mut Error
             format!("`{}` has more than one role: keep `#[{}]` or `#[{second}]`", plain(&ident), roles[0].0),
         );
     }
+    // Where the role is not clear, nothing more is said about it.
+    let mut unclear = Errors::new();
+    let errors = if roles.len() > 1 { &mut unclear } else { errors };
     let role = match roles.into_iter().next() {
         None => {
             unmarked(&ident, &f.ty, errors);

@@ -1,6 +1,7 @@
 //! `#[topology]`: reads the function that wires a topology.
 
 mod expand;
+pub(crate) mod fragment;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 use stoat_macro_support::{Args, Errors, body, krate, wrong_item};
-use syn::{FnArg, ItemFn, Pat, ReturnType, Type, parse_quote};
+use syn::{ExprCall, FnArg, ItemFn, Pat, ReturnType, Type, parse_quote};
 
 /// What was read.
 pub(crate) struct Topology {
@@ -21,6 +22,27 @@ pub(crate) struct Topology {
     edits: BTreeMap<usize, Edit>,
     /// Streams that are used twice: an error was reported, and rustc need not repeat it.
     twice: Vec<Ident>,
+    /// Calls of fragments.
+    calls: Vec<FragmentCall>,
+    /// The function's parameter.
+    builder: Ident,
+}
+
+/// A call of a function that takes streams.
+#[derive(Debug)]
+pub(crate) struct FragmentCall {
+    /// Which expression: where it lies in memory, while nothing was rewritten.
+    at: usize,
+    /// Its node.
+    node: usize,
+    /// The argument that leads to the topology.
+    from: usize,
+}
+
+impl FragmentCall {
+    fn address(call: &ExprCall) -> usize {
+        std::ptr::from_ref(call).addr()
+    }
 }
 
 /// What becomes of a statement.
@@ -30,6 +52,8 @@ pub(crate) enum Edit {
     Bind(Ident),
     /// `let [a, b] = ..`
     BindEach(Vec<Ident>),
+    /// `let (a, b) = ..`
+    BindTuple(Vec<Ident>),
     /// A processor at the end of a chain: fine if it forwards nothing. The place is its method's.
     Ended(Span),
 }

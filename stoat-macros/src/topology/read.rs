@@ -10,9 +10,9 @@ use quote::ToTokens;
 use stoat_macro_support::{Errors, plain};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt, Type};
+use syn::{Attribute, Expr, ExprCall, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt, Type};
 
-use super::{Edit, Node, Topology};
+use super::{Edit, FragmentCall, Node, Topology};
 
 /// Steps that become one node together with their neighbours.
 const STATELESS: &[&str] = &[
@@ -53,6 +53,8 @@ enum Value {
     Group(Flow),
     /// The result of an aggregation, which nobody needs to consume.
     Table(Flow),
+    /// What a fragment returns.
+    Fragment(Flow),
     /// A stream that has ended.
     Ended,
     /// Something else: ordinary Rust.
@@ -86,10 +88,32 @@ struct Reader<'e> {
     twice: Vec<Ident>,
     /// Aggregations: their nodes, and the methods that make them.
     tables: Vec<(usize, Ident)>,
+    calls: Vec<FragmentCall>,
     errors: &'e mut Errors,
 }
 
 pub(super) fn read(item: ItemFn, krate: TokenStream, builder: &Ident, errors: &mut Errors) -> Topology {
+    read_with(item, krate, builder, None, errors)
+}
+
+/// Reads the body of a fragment: `params` are the streams that it takes, and what it returns is consumed.
+pub(crate) fn read_fragment(
+    item: ItemFn,
+    krate: TokenStream,
+    builder: &Ident,
+    params: Vec<Ident>,
+    errors: &mut Errors,
+) -> Topology {
+    read_with(item, krate, builder, Some(params), errors)
+}
+
+fn read_with(
+    item: ItemFn,
+    krate: TokenStream,
+    builder: &Ident,
+    params: Option<Vec<Ident>>,
+    errors: &mut Errors,
+) -> Topology {
     let mut reader = Reader {
         builder: builder.clone(),
         streams: Vec::new(),
@@ -97,17 +121,27 @@ pub(super) fn read(item: ItemFn, krate: TokenStream, builder: &Ident, errors: &m
         nodes: Vec::new(),
         twice: Vec::new(),
         tables: Vec::new(),
+        calls: Vec::new(),
         errors,
     };
+    let is_fragment = params.is_some();
+    for ident in params.unwrap_or_default() {
+        let label = plain(&ident);
+        let at = reader.node("input".to_owned(), label.clone(), None, Vec::new()).at;
+        reader.bind(ident, Value::Stream(Flow { at, label, pending: None }));
+    }
+    let last = item.block.stmts.len().saturating_sub(1);
     let mut edits = BTreeMap::new();
     for (i, stmt) in item.block.stmts.iter().enumerate() {
-        if let Some(edit) = reader.statement(stmt) {
+        if is_fragment && i == last && matches!(stmt, Stmt::Expr(_, None)) {
+            reader.returned(stmt);
+        } else if let Some(edit) = reader.statement(stmt) {
             edits.insert(i, edit);
         }
     }
     reader.finish();
-    let (nodes, twice) = (reader.nodes, reader.twice);
-    Topology { item, krate, nodes, edits, twice }
+    let (nodes, twice, calls) = (reader.nodes, reader.twice, reader.calls);
+    Topology { item, krate, nodes, edits, twice, calls, builder: builder.clone() }
 }
 
 impl Reader<'_> {
@@ -170,6 +204,7 @@ impl Reader<'_> {
                 return None;
             }
             Value::Many(flow) => return self.local_each(pat, &flow),
+            Value::Fragment(flow) => return self.local_fragment(pat, flow),
             Value::Stream(ref f) | Value::Group(ref f) | Value::Table(ref f) => f.clone(),
         };
         match pat {
@@ -202,6 +237,94 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// What a fragment returns: one stream, an array or a tuple of them.
+    fn local_fragment(&mut self, pat: &Pat, flow: Flow) -> Option<Edit> {
+        match pat {
+            Pat::Ident(p) => {
+                let name = plain(&p.ident);
+                if !self.by_name.contains_key(&name) {
+                    self.free(flow.at, &name, &p.ident);
+                }
+                self.name(flow.at, &name, false);
+                self.bind(p.ident.clone(), Value::Stream(Flow { label: name, ..flow }));
+                Some(Edit::Bind(p.ident.clone()))
+            }
+            Pat::Tuple(tuple) => {
+                let elems: Vec<Ident> = tuple.elems.iter().flat_map(names).collect();
+                self.nodes[flow.at].single = false;
+                for ident in &elems {
+                    let label = plain(ident);
+                    self.bind(ident.clone(), Value::Stream(Flow { at: flow.at, label, pending: None }));
+                }
+                if elems.len() != tuple.elems.len() {
+                    self.errors.on("S511", tuple, format!("each stream needs a name, and a consumer: {END_IT}"));
+                    return None;
+                }
+                Some(Edit::BindTuple(elems))
+            }
+            Pat::Wild(w) => {
+                self.errors.on("S505", w, format!("nobody consumes what this fragment returns: {END_IT}"));
+                None
+            }
+            other => self.local_each(other, &flow),
+        }
+    }
+
+    /// The end of a fragment's body: what stands there is consumed by whoever calls it.
+    fn returned(&mut self, stmt: &Stmt) {
+        let mut exits = Exits(Vec::new());
+        exits.visit_stmt(stmt);
+        for at in &exits.0 {
+            self.errors.at("S503", *at, STRAIGHT);
+        }
+        if let Stmt::Expr(expr, _) = stmt {
+            match expr {
+                Expr::Tuple(t) => t.elems.iter().for_each(|e| {
+                    self.expr(e);
+                }),
+                Expr::Array(a) => a.elems.iter().for_each(|e| {
+                    self.expr(e);
+                }),
+                e => {
+                    self.expr(e);
+                }
+            }
+        }
+    }
+
+    /// A call of a function that takes streams: it has to be a fragment, which its type shows.
+    fn fragment(&mut self, call: &ExprCall) -> Value {
+        let Expr::Path(func) = &*call.func else {
+            self.mentions(call.args.iter());
+            self.errors.on("S510", &call.func, "a fragment is called by its name, so that the graph can show it");
+            return Value::Unknown;
+        };
+        let (mut flows, mut from) = (Vec::new(), None);
+        for (i, arg) in call.args.iter().enumerate() {
+            if matches!(arg, Expr::Path(p) if p.path.get_ident() == Some(&self.builder)) {
+                from.get_or_insert(i);
+                continue;
+            }
+            let before = flows.len();
+            self.argument(arg, &mut flows);
+            if flows.len() > before && !matches!(arg, Expr::Array(_) | Expr::Tuple(_)) {
+                from.get_or_insert(i);
+            }
+        }
+        let Some(from) = from else {
+            if !flows.is_empty() {
+                self.errors.on("S510", &call.args, "a fragment takes its streams one by one");
+            }
+            return Value::Unknown;
+        };
+        let parents = self.erase_all(flows);
+        let name = func.path.segments.last().map(|s| plain(&s.ident)).unwrap_or_default();
+        let of = Type::Path(syn::TypePath { attrs: Vec::new(), qself: None, path: func.path.clone() });
+        let node = self.node("fragment".to_owned(), name, Some(of), parents);
+        self.calls.push(FragmentCall { at: FragmentCall::address(call), node: node.at, from });
+        Value::Fragment(node)
     }
 
     fn local_each(&mut self, pat: &Pat, flow: &Flow) -> Option<Edit> {
@@ -292,15 +415,8 @@ impl Reader<'_> {
             },
             Expr::MethodCall(call) => self.call(call),
             Expr::Call(call) => {
-                if !self.mentions(call.args.iter()).is_empty() {
-                    let f = call.func.to_token_stream().to_string().replace(' ', "");
-                    self.errors.on("S508", 
-                        &call.func,
-                        format!(
-                            "`{f}` is not read, so the graph would have a gap: write its steps here, as methods of the stream"
-                        ),
-                    );
-                    return Value::Unknown;
+                if self.says(call.args.iter()) {
+                    return self.fragment(call);
                 }
                 Value::Other
             }
@@ -363,7 +479,7 @@ impl Reader<'_> {
                 let parents = self.erase_all(others);
                 Value::Stream(self.node(method, derived, of, parents))
             }
-            Value::Stream(flow) => self.stream_call(call, method, flow),
+            Value::Stream(flow) | Value::Fragment(flow) => self.stream_call(call, method, flow),
             Value::Group(flow) => {
                 if method == "stored_as" {
                     return Value::Group(flow);
@@ -472,7 +588,9 @@ impl Reader<'_> {
             Expr::Array(a) => a.elems.iter().for_each(|e| self.argument(e, flows)),
             Expr::Tuple(t) => t.elems.iter().for_each(|e| self.argument(e, flows)),
             _ => match self.expr(arg) {
-                Value::Stream(f) | Value::Many(f) | Value::Group(f) | Value::Table(f) => flows.push(f),
+                Value::Stream(f) | Value::Many(f) | Value::Group(f) | Value::Table(f) | Value::Fragment(f) => {
+                    flows.push(f);
+                }
                 Value::Ended => self.errors.on("S510", arg, "this stream has ended: it cannot feed another"),
                 Value::Builder => self.errors.on("S510", arg, "the builder is no stream: use its methods"),
                 Value::Other | Value::Unknown => {}
@@ -515,6 +633,16 @@ impl Reader<'_> {
         found.found
     }
 
+    /// Whether expressions have to do with streams.
+    fn says<'a>(&self, exprs: impl IntoIterator<Item = &'a Expr>) -> bool {
+        let mut found =
+            Mentions { names: self.by_name.keys().cloned().chain([plain(&self.builder)]).collect(), found: Vec::new() };
+        for e in exprs {
+            found.visit_expr(e);
+        }
+        !found.found.is_empty()
+    }
+
     /// Whether a statement has to do with streams.
     fn says_stream(&self, stmt: &Stmt) -> bool {
         let mut found =
@@ -531,7 +659,7 @@ impl Reader<'_> {
             return Value::Other;
         };
         self.errors.on(
-            "S508",
+            "S509",
             first,
             format!(
                 "`{}` goes into a macro, which is not read: write the steps here, as methods of the stream",

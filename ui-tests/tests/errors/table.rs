@@ -160,8 +160,8 @@ pub const PAGES: &[Page] = pages! {
         "A record goes to one consumer. Two need a place where it is copied, and the order of the copies is part of the result: `fan_out` is that place."
     S507 "topology/fail/duplicate-names" "two streams with one name" { "let events = events.map" => "let counts = events.map", "    events.discard" => "    counts.discard" }
         "A `let` names the node, its stores and its changelog topics. Two of one name would share a changelog, or one would get a number that changes with the order of the lines."
-    S508 "topology/fail/unknown-function" "a stream goes into a function" { "    helper(events);" => "    events.discard();", "fn helper<S>(_: S) {}\n\n" => "" }
-        "The macro reads the text of this function only. What happens elsewhere would be missing in the graph: in diagrams, in checks of names and stores, and where a stream is used twice."
+    S508 "topology/fail/unknown-function" "a stream goes into a function that is no fragment" { "fn helper<S>(_: S) {}" => "#[fragment]\nfn helper<L: 'static>(events: Stream<UserId, Event, L>) {\n    events.discard();\n}" }
+        "The macro reads the text of this function only. What happens elsewhere would be missing in the graph: in diagrams, in checks of names and stores, and where a stream is used twice. A `#[fragment]` is read as well, and is one node here."
     S509 "topology/fail/in-a-macro" "a stream goes into a macro" { "let n = vec![events].len();" => "events.discard();" }
         "What the macro makes of it is not known here, so the graph would have a gap."
     S510 "topology/fail/assigned" "a stream is used by something else than its methods" { "    let later;\n    later = events;\n    later.discard();" => "    events.discard();" }
@@ -196,6 +196,13 @@ pub const PAGES: &[Page] = pages! {
         "Each partition has one offset per application. Two sources would share it, and after a restart one of them would miss what the other had read."
     S532 "topology/fail/store-name-of-two-processors" "two processors with one name of a store" { "    #[state]\n    open" => "    #[state(name = \"open-2\")]\n    open" }
         "Both would write into one changelog topic, and after a restart each would read what the other wrote."
+    // --- fragments
+    S701 "fragment/fail/not-a-function" "`#[fragment]` on something that is not a function" { "struct Valid;" => "fn valid<L: 'static>(events: Stream<UserId, Event, L>) -> Stream<UserId, Event, L> {\n    events.filter(|_, e| e.count > 0)\n}" }
+        "A fragment is a function that takes streams and returns streams."
+    S702 "fragment/fail/returns-a-value" "a fragment returns something that is no stream" { "-> u32 {\n    events.discard();\n    1" => "{\n    events.discard();" }
+        "What a topology declares is known when it is compiled; a value that comes out of declaring could change what follows."
+    S703 "fragment/fail/no-stream" "a fragment that takes no stream" { "fn valid(limit: u32) -> u32 {\n    limit" => "fn valid<L: 'static>(events: Stream<UserId, Event, L>, limit: u32) -> Stream<UserId, Event, L> {\n    events.filter(move |_, e| e.count < limit)" }
+        "Without a stream or the builder it has no place in the graph. A function that has nothing to do with streams needs no attribute."
     // --- main
     S601 "main/fail/no-topology" "`#[stoat_core::main]` without a topology" { "#[stoat_core::main]" => "use stoat_core::prelude::*;\nuse stoat_ui_tests::*;\n\n#[topology]\nfn pipeline(t: &mut Topology) {\n    t.source::<Events>().discard();\n}\n\n#[stoat_core::main(pipeline)]" }
         "A program may have several topologies; which one runs is yours to say."
