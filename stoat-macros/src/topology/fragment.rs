@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use stoat_macro_support::{Args, Errors, body, krate, wrong_item};
-use syn::{FnArg, ItemFn, Pat, ReturnType, Stmt, Type, parse_quote};
+use syn::{Expr, ExprArray, ExprTuple, FnArg, ItemFn, Pat, ReturnType, Stmt, Type, parse_quote};
 
 use super::expand::rewrite;
 use super::read::read_fragment;
@@ -40,7 +40,15 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut item = read.item;
     let fragment = quote!(#krate::topology::Fragment);
     match item.block.stmts.last_mut() {
-        Some(Stmt::Expr(expr, None)) => *expr = parse_quote!(#fragment::new(#expr)),
+        Some(Stmt::Expr(expr, None)) => {
+            // Elements of an array have one type only when the steps are forgotten.
+            if let Expr::Array(ExprArray { elems, .. }) | Expr::Tuple(ExprTuple { elems, .. }) = &mut *expr {
+                for e in elems {
+                    *e = parse_quote!(#krate::topology::Streams::erased(#e));
+                }
+            }
+            *expr = parse_quote!(#fragment::new(#expr));
+        }
         _ => item.block.stmts.push(Stmt::Expr(parse_quote!(#fragment::new(())), None)),
     }
     item.sig.output = match &item.sig.output {

@@ -65,7 +65,7 @@ pub const PAGES: &[Page] = pages! {
         "A key has one codec. With two, a join or a restart could look for the state of a key under other bytes than those it was stored under."
     S203 "key/fail/union" "a union as a key" { "#[derive(Key, Clone, Copy)]" => "#[derive(Key, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]", "union" => "enum", "number: u32" => "Number(u32)", "bytes: [u8; 4]" => "Bytes([u8; 4])" }
         "Nobody knows which field of a union is meant, so nobody can write it twice in the same way."
-    S204 "key/fail/float" "a type in a key has no stable bytes" { "amount: f64" => "cents: i64", "#[derive(Key, Clone, PartialEq, Serialize, Deserialize)]" => "#[derive(Key, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]", "impl Eq for Price {}\n\nimpl std::hash::Hash for Price {\n    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}\n}\n\n" => "" }
+    S204 "key/fail/float" "a type in a key has no stable bytes" { "amount: f64" => "cents: i64", "#[derive(Key, Clone, PartialEq, Serialize, Deserialize)]" => "#[derive(Key, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]", "impl Eq for Price {}\nimpl std::hash::Hash for Price {\n    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}\n}\n\n" => "" }
         "Two equal keys must have equal bytes. Floats have several encodings of one number, hash maps and sets have no order, `usize` has another width on another machine: state stored under one of them would not be found under the other."
     S205 "key/fail/serde-skip" "an attribute of serde makes unequal keys alike" { "    #[serde(skip)]\n" => "" }
         "Two keys that differ in the skipped field would get the same bytes: two customers would share one session, one timer and one row of state."
@@ -84,7 +84,7 @@ pub const PAGES: &[Page] = pages! {
         "The types of key and value are those that the stream in front of it must have; they also complete `Timer` to `Timer<UserId>`."
     S303 "processor/fail/input-without-key" "an `input` without a key" { "input = Event" => "input = (UserId, Event)" }
         "A processor works per key: its state and its timers belong to the key of the record."
-    S304 "processor/fail/borrow" "a processor that borrows" { "P<'a>" => "P", "&'a str" => "String" }
+    S304 "processor/fail/borrow" "a processor that borrows" { "P<'a>" => "P", "&'a str" => "String", "fn main() {}" => "#[handlers]\nimpl P {\n    #[process]\n    fn on_record(&mut self, record: Record<String, u64>, cx: &mut Context<Self>) -> Result<()> {\n        cx.forward(record.value)\n    }\n}\n\nfn main() {}" }
         "A processor lives as long as its lane, which begins anew after a fault. What it borrows would be gone by then."
     S305 "processor/fail/unnamed-fields" "a processor with fields without names" { "struct P(Keyed<Session>);" => "struct P {\n    #[state]\n    open: Keyed<Session>,\n}" }
         "The name of a field names its store and its changelog topic. A number in its place would change with the order of the fields, and state would be found in the wrong one."

@@ -6,7 +6,7 @@ use stoat_ui_tests::*;
 use std::time::Duration;
 
 #[processor(input = (UserId, Event), output = Session)]
-struct Enrich<T: Send + 'static> {
+struct Enrich<T: Send + Sync + 'static> {
     client: T,
     #[state]
     open: Keyed<Session>,
