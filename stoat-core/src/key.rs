@@ -36,7 +36,7 @@ pub trait Key: Clone + Eq + Hash + Send + Sync + Sized + 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key [S208]",
     label = "it is not known whether equal values have equal bytes",
-    note = "derive `Key` for `{Self}`, or keep its encoded form (a string, an integer) in the key"
+    note = "a type of yours derives `Key`; of another keep the encoded form in the key (a string, an integer)"
 )]
 pub trait KeyField {}
 

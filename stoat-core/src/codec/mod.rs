@@ -58,7 +58,7 @@ pub fn codec_id<C: Codec>() -> String {
 #[diagnostic::on_unimplemented(
     message = "codec `{Self}` cannot encode `{T}` [S110]",
     label = "needs `{Self}: Encode<{T}>`",
-    note = "use a codec that can encode this type, such as `Json` for a type with `Serialize`"
+    note = "use a codec that can encode this type, such as `Json` for a type with `Serialize`; a source whose codec can only read keys is `decode_only`"
 )]
 pub trait Encode<T: ?Sized>: Codec {
     /// Appends the value's bytes to `out`.

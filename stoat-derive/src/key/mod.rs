@@ -75,12 +75,11 @@ fn read(input: DeriveInput, errors: &mut Errors) -> Key {
             for a in more {
                 errors.on("S202", a, "a key type has one `#[key(..)]`");
             }
-            match one.meta.require_list() {
-                Ok(l) => Args::read("key", l.tokens.clone(), KNOWN, errors),
-                Err(_) => {
-                    errors.on("S201", one, "name the key's codec: write `#[key(codec = Json)]` (or Utf8, Be, Bytes)");
-                    return Key { input, krate: quote::quote!(::stoat_core), codec: None };
-                }
+            if let Ok(l) = one.meta.require_list() {
+                Args::read("key", l.tokens.clone(), KNOWN, errors)
+            } else {
+                errors.on("S201", one, "name the key's codec: write `#[key(codec = Json)]` (or Utf8, Be, Bytes)");
+                return Key { input, krate: quote::quote!(::stoat_core), codec: None };
             }
         }
     };

@@ -83,7 +83,7 @@ fn take_mark(f: &mut ImplItemFn, errors: &mut Errors) -> Option<(&'static str, A
         };
         match &found {
             Some((first, _)) => {
-                errors.on("S404", a, format!("a method handles one thing: it already has `#[{first}]`"))
+                errors.on("S404", a, format!("a method handles one thing: it already has `#[{first}]`"));
             }
             None => found = Some((mark, a.clone())),
         }

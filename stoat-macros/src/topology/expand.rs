@@ -89,7 +89,7 @@ fn text(ty: &Type) -> String {
 /// What the user's statements become.
 pub(super) fn rewrite(t: &mut Topology) {
     let names = t.names();
-    let mut calls = Calls { calls: &t.calls, names: &names, krate: &t.krate, builder: &t.builder };
+    let mut calls = Places { calls: &t.calls, names: &names, krate: &t.krate, builder: &t.builder };
     calls.visit_block_mut(&mut t.item.block);
     let krate = &t.krate;
     for (i, edit) in &t.edits {
@@ -141,14 +141,14 @@ pub(super) fn rewrite(t: &mut Topology) {
 }
 
 /// Tells the topology where fragments begin and end.
-struct Calls<'a> {
+struct Places<'a> {
     calls: &'a [FragmentCall],
     names: &'a [String],
     krate: &'a TokenStream,
     builder: &'a Ident,
 }
 
-impl Calls<'_> {
+impl Places<'_> {
     fn rewritten(&self, found: &FragmentCall, call: &ExprCall) -> Expr {
         let (krate, func, name) = (self.krate, &call.func, &self.names[found.node]);
         let taken: Vec<Ident> = (0..call.args.len()).map(|i| format_ident!("__arg{i}")).collect();
@@ -167,7 +167,7 @@ impl Calls<'_> {
     }
 }
 
-impl VisitMut for Calls<'_> {
+impl VisitMut for Places<'_> {
     fn visit_expr_mut(&mut self, e: &mut Expr) {
         let found = match e {
             Expr::Call(call) => self.calls.iter().find(|c| c.at == FragmentCall::address(call)),

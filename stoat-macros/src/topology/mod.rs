@@ -100,17 +100,17 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::new();
     let (parsed, put_back) = match syn::parse2::<ItemFn>(item.clone()) {
         Ok(parsed) => (parsed, None),
-        Err(e) => match body(item.clone()) {
-            // The compiler has its own words for a body that does not parse; the rest is there.
-            Some((parsed, put_back)) => (parsed, Some(put_back)),
-            None => {
+        Err(e) => {
+            let Some((parsed, put_back)) = body(item.clone()) else {
                 let text = "`#[topology]` goes on a function: `fn name(t: &mut Topology) { .. }`";
                 wrong_item("S501", "fn", &item, e, text, &mut errors);
                 let mut out = errors.to_token_stream();
                 out.extend(item);
                 return out;
-            }
-        },
+            };
+            // The compiler has its own words for a body that does not parse; the rest is there.
+            (parsed, Some(put_back))
+        }
     };
     let args = Args::read("topology", args, &["crate"], &mut errors);
     let krate = krate(&args, &mut errors);

@@ -1,17 +1,17 @@
 //! What each code means: the case that shows it, how it is mended, and what would have happened at run time.
 
 /// One page.
-pub struct Page {
+pub(crate) struct Page {
     /// The code that stands in the message.
-    pub code: &'static str,
+    pub(crate) code: &'static str,
     /// What is wrong, in a few words.
-    pub title: &'static str,
+    pub(crate) title: &'static str,
     /// The wrong program: a case below `ui/`.
-    pub case: &'static str,
+    pub(crate) case: &'static str,
     /// The mended program: replacements in the wrong one, each applied once.
-    pub mend: &'static [(&'static str, &'static str)],
+    pub(crate) mend: &'static [(&'static str, &'static str)],
     /// Why this is refused.
-    pub why: &'static str,
+    pub(crate) why: &'static str,
 }
 
 macro_rules! pages {
@@ -27,7 +27,7 @@ macro_rules! pages {
 }
 
 /// All pages, by code.
-pub const PAGES: &[Page] = pages! {
+pub(crate) const PAGES: &[Page] = pages! {
     // --- arguments of attributes
     S001 "source/fail/not-an-argument" "something in an attribute is no argument" { "\"clicks\", " => "" }
         "Every argument has a name, so that an attribute reads the same years later. A value without one would be ignored, and the source would read the topic that another argument names."

@@ -123,13 +123,13 @@ impl DeterministicNet {
     fn lose_patience(&mut self) {
         for (worker, (call, polls)) in self.lanes.workers.iter_mut().zip(&mut self.patient) {
             let waits = worker.call().filter(|_| !worker.ready());
-            if waits != Some(*call) {
-                (*call, *polls) = (waits.unwrap_or(0), 0);
-            } else {
+            if waits == Some(*call) {
                 *polls += 1;
                 if *polls >= self.patience {
                     worker.time_out(self.lanes.settings.handler_timeout, &mut self.events);
                 }
+            } else {
+                (*call, *polls) = (waits.unwrap_or(0), 0);
             }
         }
     }

@@ -348,7 +348,8 @@ impl Gates {
 
 /// Two keys of different lanes.
 fn keys() -> [String; 2] {
-    let of = |lane| (0..).map(|i| format!("k{i}")).find(|k| crate::hash::lane_of(lane_hash(k.as_bytes()), 2) == lane);
+    let of =
+        |lane| (0..100).map(|i| format!("k{i}")).find(|k| crate::hash::lane_of(lane_hash(k.as_bytes()), 2) == lane);
     [of(0).unwrap(), of(1).unwrap()]
 }
 
