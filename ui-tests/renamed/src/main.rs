@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir::prelude::*;
 
-const IDLE: Duration = Duration::from_secs(30 * 60);
+const IDLE: Duration = Duration::from_mins(30);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Click {
