@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, Passed};
 use super::message::{Control, Frozen, NetEvent, Position};
-use super::tag::{Path, Tag};
+use super::tag::{Path, Tag, Tags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
@@ -18,7 +18,8 @@ use crate::operator::{
     CurrentKey, Field, ForeignTimer, HandBatch, LaneCx, Operator, Outputs, PendingTimers, Punctuator, StateOperator,
     WaitingCall,
 };
-use crate::record::{Origin, ProduceBatch};
+use crate::record::pool::Pool;
+use crate::record::{Origin, OutEntry, ProduceBatch};
 use crate::store::Row;
 use crate::time::{Now, TimeDomain, Timestamp, Watermark};
 
@@ -111,6 +112,7 @@ pub(crate) struct Lane {
     stateful: Vec<Stateful>,
     outbounds: Vec<usize>,
     outputs: Outputs,
+    buffers: OutputBuffers,
     sink_topics: Arc<[Arc<str>]>,
     sink_partitions: Arc<[i32]>,
     key: CurrentKey,
@@ -147,6 +149,7 @@ impl Lane {
             })
             .collect();
         let awaits = nodes.iter_mut().position(|n| n.as_mut().is_some_and(|n| n.waiting().is_some()));
+        let buffers = OutputBuffers::default();
         Self {
             id: parts.id,
             lanes: parts.lanes,
@@ -154,7 +157,8 @@ impl Lane {
             names: parts.names,
             stateful,
             outbounds: parts.outbounds,
-            outputs: outputs(&parts.sink_topics),
+            outputs: buffers.outputs(&parts.sink_topics),
+            buffers,
             sink_topics: parts.sink_topics,
             sink_partitions: parts.sink_partitions,
             key: CurrentKey::default(),
@@ -581,7 +585,7 @@ impl Lane {
         fx.events.push(NetEvent::Frozen(Box::new(Frozen {
             lane: self.id,
             epoch,
-            outputs: std::mem::replace(&mut self.outputs, outputs(&self.sink_topics)),
+            outputs: std::mem::replace(&mut self.outputs, self.buffers.outputs(&self.sink_topics)),
             stores,
             watermark: self.now.watermark,
             punctuated: self.punctuated,
@@ -597,8 +601,23 @@ impl Lane {
     }
 }
 
-fn outputs(topics: &Arc<[Arc<str>]>) -> Outputs {
-    Outputs { batch: ProduceBatch::new(topics.clone()), tags: Vec::new() }
+/// What a lane's outputs are written into: one set for the epoch that is frozen, one for the one behind it.
+struct OutputBuffers {
+    records: Arc<Pool<OutEntry>>,
+    tags: Arc<Pool<u64>>,
+}
+
+impl Default for OutputBuffers {
+    fn default() -> Self {
+        // How large they get is bounded by what an epoch may hold.
+        Self { records: Arc::new(Pool::new(2, usize::MAX)), tags: Arc::new(Pool::new(2, usize::MAX)) }
+    }
+}
+
+impl OutputBuffers {
+    fn outputs(&self, topics: &Arc<[Arc<str>]>) -> Outputs {
+        Outputs { batch: ProduceBatch::reusing(topics.clone(), &self.records), tags: Tags::reusing(&self.tags) }
+    }
 }
 
 fn set_key(current: &mut CurrentKey, key: Vec<u8>) {

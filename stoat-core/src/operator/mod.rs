@@ -21,7 +21,7 @@ use std::any::Any;
 use std::task::Waker;
 
 use crate::codec::CodecError;
-use crate::engine::tag::{Path, Tag};
+use crate::engine::tag::{Path, Tag, Tags};
 use crate::error::Result;
 use crate::hash::partition_for;
 use crate::id::{Epoch, LaneIdx, SinkId, StoreId};
@@ -282,13 +282,13 @@ pub struct Outputs {
     /// The records; topic number = [`SinkId`].
     pub batch: ProduceBatch,
     /// Their tags.
-    pub tags: Vec<Tag>,
+    pub tags: Tags,
 }
 
 impl Outputs {
     /// Bytes held.
     pub fn weight(&self) -> usize {
-        self.batch.weight() + self.tags.len() * size_of::<Tag>()
+        self.batch.weight() + self.tags.weight()
     }
 }
 
@@ -362,7 +362,7 @@ impl LaneCx<'_> {
             None => self.origin.map_or(0, |o| (o.partition % n as u32) as i32),
         };
         self.outputs.batch.push(sink.0, partition, timestamp, key, value, headers);
-        self.outputs.tags.push(self.tag());
+        self.outputs.tags.push(self.number, &self.path);
     }
 }
 
