@@ -30,19 +30,18 @@ impl Page {
         read(&ui().join(format!("{}.rs", self.case)))
     }
 
-    /// What the compiler says, from the first line to the end of the excerpt.
+    /// What the compiler says: the first line, the place, and the notes that are ours.
     fn message(&self) -> String {
         let all = read(&ui().join(format!("{}.stderr", self.case)));
         let first = all.split("\n\n").next().unwrap_or_default();
-        first
-            .lines()
-            .map(str::trim_end)
-            .take_while(|l| !l.starts_with("   = help: the trait") && !l.starts_with("help:"))
-            .fold(String::new(), |mut text, line| {
-                text.push_str(line);
-                text.push('\n');
-                text
-            })
+        let is_more = |l: &str| ["= ", "help:", "note:"].iter().any(|m| l.trim_start().starts_with(m));
+        let excerpt = first.lines().take_while(|l| !is_more(l));
+        let ours = first.lines().filter(|l| {
+            let theirs = ["required", "this error originates", "expected", "`"];
+            l.trim_start().strip_prefix("= note: ").is_some_and(|n| !theirs.iter().any(|t| n.starts_with(t)))
+        });
+        let lines = excerpt.chain(ours).map(str::trim_end);
+        lines.fold(String::new(), |text, line| text + line + "\n")
     }
 
     fn mended(&self) -> String {
