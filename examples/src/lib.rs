@@ -16,6 +16,13 @@ use stoat_core::metrics::Counters;
 use stoat_core::record::{Headers, ProduceBatch};
 use stoat_core::time::Timestamp;
 
+/// The picture in a program's documentation: what stands between ` ```mermaid ` and ` ``` ` in its first lines.
+pub fn picture(source: &str) -> String {
+    let lines = source.lines().map_while(|l| l.strip_prefix("//!")).map(|l| l.strip_prefix(' ').unwrap_or(l));
+    let picture = lines.skip_while(|l| *l != "```mermaid").skip(1).take_while(|l| *l != "```");
+    picture.flat_map(|l| [l, "\n"]).collect()
+}
+
 /// `println!`, except that a reader that has gone away (`| head`) is no reason to fail.
 #[macro_export]
 macro_rules! say {

@@ -201,7 +201,6 @@ impl App {
     /// A wrong configuration or topology, a state directory that is locked or cannot be written.
     pub fn prepare(mut self, args: &Args) -> Result<Prepared> {
         args.apply(&mut self.config)?;
-        self.config.check()?;
         let graph = self.graph()?;
         Prepared::new(graph, self.config)
     }
@@ -243,6 +242,7 @@ pub struct Prepared {
 
 impl Prepared {
     fn new(graph: Graph, config: Config) -> Result<Self> {
+        config.check()?;
         let id = config.application_id()?.to_owned();
         let state = config.state_dir.join(&id);
         std::fs::create_dir_all(&state).map_err(|e| {

@@ -246,6 +246,8 @@ config! {
     "stoat.commit.interval-max" commit_interval_max: Duration = Duration::from_secs(5);
     /// Bounds every wait on the commit path; what takes longer ends in a restart of the engine.
     "stoat.commit.timeout" commit_timeout: Duration = Duration::from_mins(1);
+    /// How long an `async` handler may wait. A commit waits for it, so it is less than `stoat.commit.timeout`.
+    "stoat.handler.timeout" handler_timeout: Duration = Duration::from_secs(30);
     /// An idle application commits this often, so that offsets and stamps never grow old.
     "stoat.commit.keep-alive" keep_alive: Duration = Duration::from_mins(30);
     /// How long an empty partition that has more to come holds back the others it is merged with.
@@ -339,12 +341,42 @@ impl Config {
             "stoat.commit.timeout" if self.commit_timeout.is_zero() => {
                 "no commit ends in no time; a minute (`1m`) is usual"
             }
+            "stoat.handler.timeout" if self.handler_timeout.is_zero() => {
+                "no handler that waits ends in no time; half a minute (`30s`) is usual"
+            }
             "stoat.commit.keep-alive" if self.keep_alive.is_zero() => {
                 "an idle application would commit without a pause; half an hour (`30m`) is usual"
             }
             _ => return Ok(()),
         };
         Err(Error::new(ErrorKind::Config, format!("`{key}` is too small: {why}")))
+    }
+
+    /// Refuses values that do not go together. To be asked when all are set.
+    ///
+    /// # Errors
+    /// When a handler may wait longer than a commit waits for it; [`EmitMode::OnBarrier`] without [`Guarantee::ExactlyOnce`].
+    pub fn check(&self) -> Result<()> {
+        if self.emit_mode == EmitMode::OnBarrier && self.guarantee == Guarantee::AtLeastOnce {
+            return Err(Error::new(
+                ErrorKind::Config,
+                "`stoat.emit.mode` is `on-barrier`, which needs `stoat.processing-guarantee: exactly_once`: with \
+                 `at_least_once` outputs are not part of the commit, so no reader would see them together",
+            ));
+        }
+        if self.handler_timeout < self.commit_timeout {
+            return Ok(());
+        }
+        let shown = humantime::format_duration;
+        Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "`stoat.handler.timeout` is {}, but a commit waits for handlers no longer than `stoat.commit.timeout`, {}: \
+                 make the first smaller or the second larger",
+                shown(self.handler_timeout),
+                shown(self.commit_timeout)
+            ),
+        ))
     }
 
     /// Reads a YAML file on top of what is set.
@@ -442,21 +474,6 @@ impl Config {
             cache: budget / 8,
             rocksdb: budget / 4,
         }
-    }
-
-    /// Refuses settings that do not go together.
-    ///
-    /// # Errors
-    /// [`EmitMode::OnBarrier`] without [`Guarantee::ExactlyOnce`].
-    pub fn check(&self) -> Result<()> {
-        if self.emit_mode == EmitMode::OnBarrier && self.guarantee == Guarantee::AtLeastOnce {
-            return Err(Error::new(
-                ErrorKind::Config,
-                "`stoat.emit.mode` is `on-barrier`, which needs `stoat.processing-guarantee: exactly_once`: with \
-                 `at_least_once` outputs are not part of the commit, so no reader would see them together",
-            ));
-        }
-        Ok(())
     }
 
     /// All keys and values, secrets masked.
@@ -593,6 +610,19 @@ mod tests {
     }
 
     #[test]
+    fn i08_a_handler_may_wait_less_long_than_a_commit() {
+        let mut c = Config::default();
+        c.check().unwrap();
+        c.set("stoat.handler.timeout", "1m").unwrap();
+        let e = c.check().unwrap_err();
+        assert!(e.to_string().contains("`stoat.handler.timeout` is 1m"), "{e}");
+        assert_eq!(e.exit_code(), 2);
+        // Whichever is set first.
+        c.set("stoat.commit.timeout", "2m").unwrap();
+        c.check().unwrap();
+    }
+
+    #[test]
     fn values_with_which_nothing_would_go_on_are_refused() {
         let mut c = Config::default();
         for (key, value) in [
@@ -600,6 +630,7 @@ mod tests {
             ("stoat.topics.partitions", "0"),
             ("stoat.memory.budget", "1KiB"),
             ("stoat.commit.timeout", "0s"),
+            ("stoat.handler.timeout", "0s"),
             ("stoat.commit.keep-alive", "0s"),
         ] {
             let e = c.set(key, value).unwrap_err();

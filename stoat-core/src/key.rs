@@ -22,7 +22,7 @@ use crate::codec::{Be, Bytes, Decode, Encode, Utf8};
 /// assert_eq!(codec_of::<String>(), "Utf8");
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "the key type `{Self}` has no declared codec",
+    message = "the key type `{Self}` has no declared codec [S111]",
     label = "this key would have to pick a lane",
     note = "write `#[derive(Key)]` and `#[key(codec = Json)]` (or Utf8, Be, Bytes) on `{Self}`",
     note = "an `Option<..>` is no key: drop the records without one first, with `.with_key()`"
@@ -34,9 +34,9 @@ pub trait Key: Clone + Eq + Hash + Send + Sync + Sized + 'static {
 
 /// A type that may stand in a field of a derived key: equal values have equal bytes.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be part of a key",
+    message = "`{Self}` cannot be part of a key [S208]",
     label = "it is not known whether equal values have equal bytes",
-    note = "derive `Key` for `{Self}`, or keep its encoded form (a string, an integer) in the key"
+    note = "a type of yours derives `Key`; of another keep the encoded form in the key (a string, an integer)"
 )]
 pub trait KeyField {}
 

@@ -82,4 +82,4 @@ pub mod __private;
 
 pub use error::{Error, ErrorKind, Result};
 pub use stoat_derive::Key;
-pub use stoat_macros::{handlers, main, processor, sink, source, topology};
+pub use stoat_macros::{fragment, handlers, main, processor, sink, source, topology};

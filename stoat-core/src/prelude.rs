@@ -17,4 +17,4 @@ pub use crate::timer::{Timer, Timers};
 pub use crate::topology::{Branch, Stream, Table, Topology};
 
 pub use stoat_derive::Key;
-pub use stoat_macros::{handlers, processor, sink, source, topology};
+pub use stoat_macros::{fragment, handlers, processor, sink, source, topology};

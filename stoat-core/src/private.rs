@@ -106,7 +106,8 @@
 //! ```
 //! A punctuator without `over` takes `&mut Context<Self, End>`; the macro rewrites a plain `Context<Self>` in its signature
 //! to that, or says so. `over = f` names a `Keyed`, store or timer field; emit `let _ = &self.f;` on its span.
-//! `async fn` handlers: "async handlers are not supported yet".
+//! Where a handler is an `async fn`, `ASYNC` is true and `call` has all of them, each by `waits(handler, into_result)` or, for
+//! those that do not wait, `ready(result)`; `process`, `fire` and `punctuate` only check types.
 //!
 //! # `#[topology] fn sessions(t: &mut Topology) { .. }`
 //! The function is kept, each `let` is wrapped (it names the node and forgets the stateless steps), and a braced hidden
@@ -145,7 +146,7 @@ pub use crate::topology::lane_state::{DecodeOnly, FitsField, KeyChanged, Lane};
 pub use crate::topology::{Bind, StaticGraph, StaticNode, Stream, Table, Topology, TopologyFn, bind_each};
 
 use crate::codec::CodecError;
-use crate::processor::{HandlerArg, HandlerResult, TimerField};
+use crate::processor::{CallFuture, HandlerArg, HandlerResult, TimerField};
 
 /// Gives a handler its argument: `Given` is what it gets, `Want` the type that its user wrote.
 pub fn give<P, Given, Want: HandlerArg<P, Given>>(given: Given) -> Want {
@@ -170,6 +171,19 @@ pub fn timestamps<S: Source, T: Into<Option<Timestamp>>>(
     extract: impl Fn(&Record<S::Key, S::Value>) -> T + Send + Sync + 'static,
 ) -> TimestampExtractor {
     TimestampExtractor::of::<S, T>(extract)
+}
+
+/// A handler that may wait.
+pub fn waits<'a, R: 'a>(
+    handler: impl Future<Output = R> + Send + 'a,
+    into_result: fn(R) -> Result<()>,
+) -> CallFuture<'a> {
+    Box::pin(async move { into_result(handler.await) })
+}
+
+/// A handler that does not wait, beside others that may.
+pub fn ready<'a>(result: Result<()>) -> CallFuture<'a> {
+    Box::pin(std::future::ready(result))
 }
 
 /// Names a `let`.
@@ -253,7 +267,7 @@ pub fn ended<K, V: NothingForwarded, L, P>(stream: Stream<K, V, L, P>) {
 
 /// The value type of a processor without `output`.
 #[diagnostic::on_unimplemented(
-    message = "nobody consumes the values of type `{Self}` that this processor forwards: end the chain with `.sink::<S>()`, `.for_each(..)` or `.discard()`",
+    message = "nobody consumes the values of type `{Self}` that this processor forwards: end the chain with `.sink::<S>()`, `.for_each(..)` or `.discard()` [S529]",
     label = "its result is dropped"
 )]
 pub trait NothingForwarded {}
@@ -261,7 +275,7 @@ impl NothingForwarded for std::convert::Infallible {}
 
 /// A codec that takes the one field of a derived key. Both of the derive's impls ask for it, so a wrong codec is one error.
 #[diagnostic::on_unimplemented(
-    message = "codec `{Self}` cannot encode and decode `{T}`",
+    message = "codec `{Self}` cannot encode and decode `{T}` [S209]",
     label = "the key is written as its one field",
     note = "use a codec that takes this type, such as `Json` for a type with `Serialize` and `Deserialize`"
 )]
@@ -368,7 +382,7 @@ pub const fn one_source_per_topic(earlier: &[Option<SourceFacts>], this: Option<
                     "` with key codec ",
                     b.key_codec,
                 ]);
-                text.push(&[": use one `#[source]` for both, or give both the same `key_codec`"]);
+                text.push(&[": use one `#[source]` for both, or give both the same `key_codec` [S531]"]);
             } else if !same(a.value_codec, b.value_codec) {
                 text.push(&[
                     "`",
@@ -379,9 +393,9 @@ pub const fn one_source_per_topic(earlier: &[Option<SourceFacts>], this: Option<
                     b.name,
                     "` with value codec ",
                 ]);
-                text.push(&[b.value_codec, ": use one `#[source]` for both"]);
+                text.push(&[b.value_codec, ": use one `#[source]` for both [S531]"]);
             } else {
-                text.push(&["two sources, `", a.name, "` and `", b.name, "`: keep one and use `.fan_out()`"]);
+                text.push(&["two sources, `", a.name, "` and `", b.name, "`: keep one and use `.fan_out()` [S531]"]);
             }
             panic!("{}", text.as_str());
         }
@@ -406,7 +420,7 @@ pub const fn one_store_per_name(earlier: &[Option<StoreFacts>], this: Option<Sto
                     if same(a.fields[m].name, b.fields[n].name) {
                         let mut text = Text::new();
                         text.push(&["`", a.name, "` and `", b.name, "` both own a store named `", a.fields[m].name]);
-                        text.push(&["`: rename one with `#[state(name = \"..\")]` (or store, timer)"]);
+                        text.push(&["`: rename one with `#[state(name = \"..\")]` (or store, timer) [S532]"]);
                         panic!("{}", text.as_str());
                     }
                     n += 1;

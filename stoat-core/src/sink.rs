@@ -4,7 +4,7 @@ use crate::codec::Encode;
 
 /// A topic that is written, with its types and codecs. Written by `#[sink(topic = "..", key = .., value = ..)]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a sink",
+    message = "`{Self}` is not a sink [S530]",
     label = "not a sink",
     note = "write `#[sink(topic = \"my-topic\", key = K, value = V)]` on `{Self}`"
 )]

@@ -6,7 +6,7 @@ use crate::topology::lane_state::SourceLane;
 
 /// A topic that is read, with its types and codecs. Written by `#[source(topic = "..", key = .., value = ..)]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a source",
+    message = "`{Self}` is not a source [S530]",
     label = "not a source",
     note = "write `#[source(topic = \"my-topic\", key = K, value = V)]` on `{Self}`"
 )]

@@ -1,6 +1,8 @@
 //! Derive macros of `stoat-core`, which re-exports and documents them.
 
 mod key;
+#[cfg(test)]
+mod rules;
 
 use proc_macro::TokenStream;
 

@@ -7,6 +7,7 @@ use quote::ToTokens;
 use syn::LitStr;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
+use syn::{Path, Type};
 
 use crate::{Errors, closest, parse_duration, plain};
 
@@ -19,6 +20,34 @@ pub struct Arg {
     pub known: &'static str,
     /// What stands after `=`; `None` for a flag.
     pub value: Option<TokenStream>,
+}
+
+/// Syntax that an argument can have.
+pub trait Wanted: Parse {
+    /// Its name.
+    const WHAT: &'static str;
+    /// An example.
+    const EXAMPLE: &'static str;
+}
+
+impl Wanted for Type {
+    const WHAT: &'static str = "a type";
+    const EXAMPLE: &'static str = "UserId";
+}
+
+impl Wanted for Path {
+    const WHAT: &'static str = "a path";
+    const EXAMPLE: &'static str = "Json";
+}
+
+impl Wanted for syn::Expr {
+    const WHAT: &'static str = "an expression";
+    const EXAMPLE: &'static str = "|r| r.value.time";
+}
+
+impl Wanted for Ident {
+    const WHAT: &'static str = "the name of a field";
+    const EXAMPLE: &'static str = "open";
 }
 
 /// The arguments of one attribute. Values stay tokens until somebody asks for them with a type.
@@ -68,6 +97,7 @@ impl Args {
                 _ if positional && i == 0 => args.positional = Some(part),
                 Ok((name, value)) => args.add(name, value, known, errors),
                 Err(_) => errors.on(
+                    "S001",
                     part,
                     format!("expected `name = value` in `#[{attribute}(..)]`; known names are {}", list(known)),
                 ),
@@ -82,20 +112,25 @@ impl Args {
         let meant = if let Some(k) = known.iter().find(|k| **k == given) {
             k
         } else if let Some(k) = closest(&given, known) {
-            errors.on(&name, format!("unknown argument `{given}` in `#[{attribute}(..)]`: did you mean `{k}`?"));
+            errors.on(
+                "S002",
+                &name,
+                format!("unknown argument `{given}` in `#[{attribute}(..)]`: did you mean `{k}`?"),
+            );
             k
         } else if known.is_empty() {
-            errors.on(&name, format!("unknown argument `{given}`: `#[{attribute}]` takes none"));
+            errors.on("S002", &name, format!("unknown argument `{given}`: `#[{attribute}]` takes none"));
             return;
         } else {
             errors.on(
+                "S002",
                 &name,
                 format!("unknown argument `{given}` in `#[{attribute}(..)]`; known names are {}", list(known)),
             );
             return;
         };
         if self.has(meant) {
-            errors.on(&name, format!("`{given}` is given twice in `#[{attribute}(..)]`"));
+            errors.on("S003", &name, format!("`{given}` is given twice in `#[{attribute}(..)]`"));
             return;
         }
         self.list.push(Arg { name, known: meant, value });
@@ -117,30 +152,39 @@ impl Args {
     }
 
     /// The argument as this syntax.
-    pub fn parse<T: Parse>(&self, name: &str, errors: &mut Errors) -> Option<T> {
+    pub fn parse<T: Wanted>(&self, name: &str, errors: &mut Errors) -> Option<T> {
         let arg = self.get(name)?;
-        let Some(value) = &arg.value else {
-            errors.on(&arg.name, format!("`{name}` needs a value: write `{name} = ..`"));
+        let Some(value) = arg.value.as_ref().filter(|v| !v.is_empty()) else {
+            let text = format!("`{name}` needs a value, {}: write `{name} = {}`", T::WHAT, T::EXAMPLE);
+            errors.on("S004", &arg.name, text);
             return None;
         };
-        errors.keep(syn::parse2(value.clone()))
+        let value = value.clone();
+        if let Ok(parsed) = syn::parse2(value.clone()) {
+            return Some(parsed);
+        }
+        let quoted = syn::parse2::<LitStr>(value.clone()).ok().filter(|s| s.parse::<T>().is_ok());
+        let example = quoted.map_or_else(|| T::EXAMPLE.to_owned(), |s| s.value());
+        errors.on("S004", value, format!("`{name}` takes {}: write `{name} = {example}`", T::WHAT));
+        None
     }
 
     /// The argument as a string literal.
     pub fn string(&self, name: &str, errors: &mut Errors) -> Option<LitStr> {
         let arg = self.get(name)?;
         let Some(value) = arg.value.as_ref().filter(|v| !v.is_empty()) else {
-            errors.on(&arg.name, format!("`{name}` needs a value: write `{name} = \"..\"`"));
+            errors.on("S004", &arg.name, format!("`{name}` needs a value: write `{name} = \"..\"`"));
             return None;
         };
         match syn::parse2::<LitStr>(value.clone()) {
             Ok(s) if s.value().is_empty() => {
-                errors.on(s, format!("`{name}` is empty"));
+                errors.on("S004", s, format!("`{name}` is empty"));
                 None
             }
             Ok(s) => Some(s),
             Err(_) => {
-                errors.on(value, format!("`{name}` takes a string: write `{name} = \"..\"`"));
+                let example = syn::parse2::<Ident>(value.clone()).map_or_else(|_| "..".to_owned(), |i| plain(&i));
+                errors.on("S004", value, format!("`{name}` takes a string: write `{name} = \"{example}\"`"));
                 None
             }
         }
@@ -149,7 +193,7 @@ impl Args {
     /// The argument as a duration.
     pub fn duration(&self, name: &str, errors: &mut Errors) -> Option<Duration> {
         let text = self.string(name, errors)?;
-        parse_duration(&text.value()).map_err(|e| errors.on(&text, e)).ok()
+        parse_duration(&text.value()).map_err(|e| errors.on("S006", &text, e)).ok()
     }
 
     /// The argument as one of these words.
@@ -161,7 +205,7 @@ impl Args {
                 i
             } else {
                 let at = if value.is_empty() { arg.name.to_token_stream() } else { value };
-                errors.on(at, format!("`{name}` is one of {}", list(words)));
+                errors.on("S005", at, format!("`{name}` is one of {}", list(words)));
                 return None;
             }
         };
@@ -170,10 +214,10 @@ impl Args {
             return Some(w);
         }
         if let Some(w) = closest(&given, words) {
-            errors.on(&ident, format!("unknown {name} `{given}`: did you mean `{w}`?"));
+            errors.on("S005", &ident, format!("unknown {name} `{given}`: did you mean `{w}`?"));
             Some(w)
         } else {
-            errors.on(&ident, format!("unknown {name} `{given}`: it is one of {}", list(words)));
+            errors.on("S005", &ident, format!("unknown {name} `{given}`: it is one of {}", list(words)));
             None
         }
     }
@@ -182,7 +226,7 @@ impl Args {
     pub fn flag(&self, name: &str, errors: &mut Errors) -> bool {
         let Some(arg) = self.get(name) else { return false };
         if let Some(v) = &arg.value {
-            errors.on(v, format!("`{name}` takes no value: write `{name}` alone"));
+            errors.on("S004", v, format!("`{name}` takes no value: write `{name}` alone"));
         }
         true
     }

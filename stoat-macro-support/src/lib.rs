@@ -5,13 +5,17 @@
 mod args;
 mod duration;
 mod errors;
+mod items;
 mod names;
 mod paths;
 #[cfg(test)]
 mod tests;
 
-pub use args::{Arg, Args};
+pub use args::{Arg, Args, Wanted};
 pub use duration::parse_duration;
 pub use errors::Errors;
+#[cfg(any(test, feature = "mutants"))]
+pub use errors::off;
+pub use items::{RawBodies, body, wrong_item};
 pub use names::{closest, plain};
 pub use paths::{Codec, at, krate, nullable, option_inner, same_tokens};

@@ -5,7 +5,11 @@ mod handlers;
 mod main_fn;
 mod processor;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod snapshot;
+#[cfg(test)]
+mod speed;
 mod topology;
 
 use proc_macro::TokenStream;
@@ -115,6 +119,12 @@ pub fn processor(args: TokenStream, item: TokenStream) -> TokenStream {
 /// - `#[punctuate(every = "..")]`: runs at intervals, of event time unless `clock = wall`. With `over = field` once per key
 ///   of that field, with the current key set; without it there is no current key, and nothing can be forwarded.
 ///
+/// A handler may be an `async fn`: its lane waits, the records behind it wait in order, and other lanes go on. One call of a
+/// lane runs at a time, so a wait of 10 ms is 100 records a second and lane. Its future must be `Send`; it runs on a tokio
+/// runtime with timers and sockets, waits at most `stoat.handler.timeout`, and is called again when its epoch is replayed after
+/// a fault: what it asks for elsewhere must bear that. The same question should get the same answer, or results depend on when
+/// it was asked.
+///
 /// Other methods and attributes stay as they are. What a handler writes, sets and forwards takes effect when it returns `Ok`.
 #[proc_macro_attribute]
 pub fn handlers(args: TokenStream, item: TokenStream) -> TokenStream {
@@ -136,7 +146,7 @@ pub fn handlers(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// The body is ordinary Rust and is only read: the names of `let` bindings are the stable names of nodes and stores, so an
 /// edit elsewhere renames nothing. What cannot be read is refused: a stream under control flow, inside a macro or given to
-/// another function; a stream that nobody consumes or that is used twice; two streams of one name.
+/// another function than a [`macro@fragment`]; a stream that nobody consumes or that is used twice; two streams of one name.
 ///
 /// Beside the function it generates, under the same name in the namespace of types,
 /// `sessions::app()` (an `App` to run), `sessions::build()` (the checked graph) and `sessions::GRAPH` (what the text shows,
@@ -147,6 +157,31 @@ pub fn handlers(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn topology(args: TokenStream, item: TokenStream) -> TokenStream {
     topology::expand(args.into(), item.into()).into()
+}
+
+/// Declares a part of a topology that is a function of its own: it takes streams and returns streams.
+///
+/// ```ignore
+/// #[fragment]
+/// fn valid<L: 'static>(events: Stream<UserId, Event, L>) -> Stream<UserId, Event, L> {
+///     events.filter(|_, e| e.count > 0)
+/// }
+///
+/// #[topology]
+/// fn pipeline(t: &mut Topology) {
+///     let events = t.source::<Events>();
+///     let good = valid(events);
+///     good.sink::<Good>();
+/// }
+/// ```
+///
+/// It may also take `t: &mut Topology` and other values, and return an array, a tuple or nothing. Its body is read as that of
+/// a [`macro@topology`]. In the description of the graph a call is one node; the names that it gives inside stand below the
+/// name of that node (`good.kept`), so a fragment can be used more than once, unless a processor in it owns stores: a store is
+/// called by its field. Only topologies and fragments can call it.
+#[proc_macro_attribute]
+pub fn fragment(args: TokenStream, item: TokenStream) -> TokenStream {
+    topology::fragment::expand(args.into(), item.into()).into()
 }
 
 /// Writes `fn main()` for a topology: reads `stoat.yaml`, the environment and the command line, runs, handles signals.

@@ -14,9 +14,14 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let args = Args::read_positional("main", args, &["crate"], &mut errors);
     let krate = krate(&args, &mut errors);
     let topology = if let Some(t) = &args.positional {
-        errors.keep(syn::parse2::<Path>(t.clone()))
+        let path = syn::parse2::<Path>(t.clone()).ok();
+        if path.is_none() {
+            errors.on("S601", t, "the topology is named by its path: write `#[stoat_core::main(name)]`");
+        }
+        path
     } else {
         errors.at(
+            "S601",
             Span::call_site(),
             "which topology? write `#[stoat_core::main(name)]` with the name of a `#[topology]` function",
         );
@@ -24,6 +29,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     };
     if syn::parse2::<ItemStruct>(item.clone()).is_err() {
         errors.at(
+            "S602",
             Span::call_site(),
             "`#[stoat_core::main(..)]` goes on a struct, `struct App;`, and writes `fn main()` beside it",
         );

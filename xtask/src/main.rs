@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod cases;
 mod chaos;
+mod check_cost;
 mod ci;
 mod clicks;
 mod demo;
@@ -94,6 +96,10 @@ enum Task {
     Tidy,
     /// Makes the bundled log of clicks again
     Clicks,
+    /// Prints each mistake that the compiler explains, with its number of errors and the first line
+    Cases,
+    /// Measures what topologies add to `cargo check`
+    CheckCost,
 }
 
 #[derive(Subcommand)]
@@ -125,6 +131,8 @@ fn main() -> ExitCode {
             .map(|folder| println!("export ROCKSDB_LIB_DIR={} ROCKSDB_STATIC=1", folder.display())),
         Task::Tidy => tidy::run(),
         Task::Clicks => clicks::write(),
+        Task::Cases => cases::print(),
+        Task::CheckCost => check_cost::print(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

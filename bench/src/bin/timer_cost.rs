@@ -151,7 +151,7 @@ impl Drop for Scratch {
     }
 }
 
-fn run(kind: &str, place: &str, pending: u64, budget: usize) -> stoat_core::Result<()> {
+fn run(kind: &str, place: &str, pending: u64, budget: usize) -> Result<()> {
     let graph = if kind == "timer" { single::build()? } else { many::build()? };
     let mut config = Config::default();
     config.set("stoat.memory.budget", &format!("{budget}MiB"))?;
@@ -242,7 +242,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(graph: &Graph, store: Arc<dyn ByteStore>, cache_budget: usize) -> stoat_core::Result<Self> {
+    fn new(graph: &Graph, store: Arc<dyn ByteStore>, cache_budget: usize) -> Result<Self> {
         let build = NetBuild {
             graph,
             lane_counts: &[1],
@@ -267,14 +267,14 @@ impl Bench {
     }
 
     /// Nanoseconds of a record whose handler does nothing.
-    fn idle(&mut self, count: u64) -> stoat_core::Result<f64> {
+    fn idle(&mut self, count: u64) -> Result<f64> {
         let mut cost = Cost::default();
         self.records(count, &mut cost, |i| (i % 1_000, 0))?;
         Ok(cost.engine as f64 / cost.count as f64)
     }
 
     /// Gives the lane so many records, and ends epochs in between and behind.
-    fn records(&mut self, count: u64, cost: &mut Cost, record: impl Fn(u64) -> (u64, u64)) -> stoat_core::Result<()> {
+    fn records(&mut self, count: u64, cost: &mut Cost, record: impl Fn(u64) -> (u64, u64)) -> Result<()> {
         let mut open = 0;
         for first in (0..count).step_by(BATCH as usize) {
             let last = count.min(first + BATCH);
@@ -316,7 +316,7 @@ impl Bench {
     }
 
     /// Moves the watermark; what was due has fired, and its rows are committed.
-    fn fire(&mut self, to: u64, cost: &mut Cost) -> stoat_core::Result<()> {
+    fn fire(&mut self, to: u64, cost: &mut Cost) -> Result<()> {
         let mark = Mark { watermarks: vec![Timestamp(to as i64)], limits: vec![None] };
         cost.engine += spent(|| self.control(Control::Mark(Arc::new(mark))));
         cost.count += self.commit(cost)?;
@@ -324,7 +324,7 @@ impl Bench {
     }
 
     /// Ends the epoch; returns how many rows it wrote.
-    fn commit(&mut self, cost: &mut Cost) -> stoat_core::Result<u64> {
+    fn commit(&mut self, cost: &mut Cost) -> Result<u64> {
         let epoch = Epoch(self.epoch);
         self.epoch += 1;
         cost.engine += spent(|| self.control(Control::Barrier(epoch)));

@@ -131,7 +131,6 @@ mod tests {
     use stoat_core::hash::{lane_hash, lane_of};
     use stoat_core::metrics::LANE_MISMATCHES;
     use stoat_core::testing::{LaneChecks, Options, TestDriver};
-    use stoat_core::topology::TopologyFn;
 
     use super::*;
 

@@ -4,6 +4,17 @@
 //! `user-sessions` (key: user; value: JSON `{"start": ms, "end": ms, "clicks": n}`), one record per closed session. A
 //! session is a maximal run of a user's clicks with gaps of at most 30 minutes; clicks may come up to 10 seconds out of
 //! order. The timer closes it; so does a click that comes later than the gap.
+//!
+//! ```mermaid
+//! flowchart TD
+//!   subgraph sub0["sub-topology 0"]
+//!     n0(["clicks<br/>reads clicks"])
+//!     n1[("closed<br/>open, idle")]
+//!     n2(["UserSessions<br/>writes user-sessions"])
+//!   end
+//!   n0 --> n1
+//!   n1 --> n2
+//! ```
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -122,4 +133,16 @@ fn result(client: &mut BlockingClient) -> Result<()> {
 
 fn main() -> ExitCode {
     Story { about: "Finds sessions: a user's clicks with gaps of at most half an hour become one record, closed by a keyed timer", app: sessions::app(), sources: &["clicks"], input, result }.main()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sessions;
+
+    #[test]
+    fn the_picture_in_the_documentation_is_this_topology() {
+        let graph = sessions::build().unwrap();
+        assert_eq!(stoat_examples::picture(include_str!("sessions.rs")), graph.mermaid());
+        assert_eq!(sessions::GRAPH.difference(&graph), None);
+    }
 }

@@ -2,6 +2,31 @@
 //!
 //! Topics: `lines-a`, `lines-b`, `lines-c` (value: a line, UTF-8) → `word-counts` (key: word, UTF-8; value: its count,
 //! 8 bytes big-endian). A word is a maximal run of Unicode letters and digits, lower-cased.
+//!
+//! ```mermaid
+//! flowchart TD
+//!   subgraph sub0["sub-topology 0"]
+//!     n0(["a<br/>reads lines-a"])
+//!     n1(["b<br/>reads lines-b"])
+//!     n2(["c<br/>reads lines-c"])
+//!     n3["a.merge"]
+//!     n4["lines"]
+//!     n5["lines.select_key"]
+//!     n6>"counts-repartition"]
+//!   end
+//!   subgraph sub1["sub-topology 1"]
+//!     n7[("counts<br/>counts")]
+//!     n8(["WordCounts<br/>writes word-counts"])
+//!   end
+//!   n0 --> n3
+//!   n1 --> n3
+//!   n2 --> n4
+//!   n3 --> n4
+//!   n4 --> n5
+//!   n5 --> n6
+//!   n6 -.-> n7
+//!   n7 --> n8
+//! ```
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -81,4 +106,16 @@ fn main() -> ExitCode {
         result,
     }
     .main()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::word_count;
+
+    #[test]
+    fn the_picture_in_the_documentation_is_this_topology() {
+        let graph = word_count::build().unwrap();
+        assert_eq!(stoat_examples::picture(include_str!("word_count.rs")), graph.mermaid());
+        assert_eq!(word_count::GRAPH.difference(&graph), None);
+    }
 }

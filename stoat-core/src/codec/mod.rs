@@ -59,9 +59,9 @@ pub fn codec_id<C: Codec>() -> String {
 
 /// Writes values of type `T`.
 #[diagnostic::on_unimplemented(
-    message = "codec `{Self}` cannot encode `{T}`",
+    message = "codec `{Self}` cannot encode `{T}` [S110]",
     label = "needs `{Self}: Encode<{T}>`",
-    note = "use a codec that can encode this type, such as `Json` for a type with `Serialize`"
+    note = "use a codec that can encode this type, such as `Json` for a type with `Serialize`; a source whose codec can only read keys is `decode_only`"
 )]
 pub trait Encode<T: ?Sized>: Codec {
     /// Appends the value's bytes to `out`.
@@ -78,7 +78,7 @@ pub trait Encode<T: ?Sized>: Codec {
 
 /// Reads values of type `T`.
 #[diagnostic::on_unimplemented(
-    message = "codec `{Self}` cannot decode `{T}`",
+    message = "codec `{Self}` cannot decode `{T}` [S110]",
     label = "needs `{Self}: Decode<{T}>`",
     note = "use a codec that can decode this type, such as `Json` for a type with `Deserialize`"
 )]

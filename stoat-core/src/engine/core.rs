@@ -275,7 +275,13 @@ impl Engine {
             punctuated: &punctuated,
             wall: known.record.wall,
             cache_budget: shares.cache,
-            settings: NetSettings { timers_per_mark, checks: self.config.lane_checks(), emit: self.config.emit_mode, ..NetSettings::default() },
+            settings: NetSettings {
+                timers_per_mark,
+                checks: self.config.lane_checks(),
+                emit: self.config.emit_mode,
+                handler_timeout: self.config.handler_timeout,
+                ..NetSettings::default()
+            },
         };
         let net = (self.net)(&build)?;
         let places = places(&self.graph);

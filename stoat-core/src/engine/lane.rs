@@ -5,17 +5,19 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use super::inbox::{Inbox, Passed};
-use super::message::{Control, Frozen, Mark, NetEvent, Position};
-use super::tag::{Path, Tags};
+use super::message::{Control, Frozen, NetEvent, Position};
+use super::tag::{Path, Tag, Tags};
 use crate::affinity::LanePlace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
 use crate::operator::{
     CurrentKey, Field, ForeignTimer, HandBatch, LaneCx, Operator, Outputs, PendingTimers, Punctuator, StateOperator,
+    WaitingCall,
 };
 use crate::record::pool::Pool;
 use crate::record::{Origin, OutEntry, ProduceBatch};
@@ -68,13 +70,46 @@ pub(crate) struct LaneParts {
 
 /// The pending timers of a clock, over all fields of a lane.
 #[derive(Default)]
-struct Due {
+struct Left {
     /// Whether any is left at or before the time that was asked for.
     more_due: bool,
     /// The smallest position of a field's n-th.
     nth: Option<Position>,
     /// The first.
     first: Option<Timestamp>,
+}
+
+/// A mark or a tick, as far as a lane has come with it: a handler that waits interrupts it.
+struct Clocked {
+    message: Passed,
+    domain: TimeDomain,
+    /// Up to which time timers fire.
+    upto: Timestamp,
+    limit: Option<Position>,
+    /// From where on punctuators are due; `None`: the limit cuts the mark, and none is.
+    since: Option<Timestamp>,
+    /// `None`: all timers have fired.
+    firing: Option<Firing>,
+    /// The punctuators that are still to be called.
+    punctuating: std::vec::IntoIter<Due>,
+}
+
+/// How far [`fire`] has come.
+#[derive(Default)]
+struct Firing {
+    clock: Option<Timestamp>,
+    /// All firings of one key at one time follow each other: no other timer can come between, as a key sets timers for
+    /// itself only. So counting on here tells them apart.
+    last: (Timestamp, Vec<u8>, u32),
+}
+
+/// A call of a punctuator, in the order of calls: those without a key come first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    key: Option<Vec<u8>>,
+    place: usize,
+    which: u32,
+    at: Timestamp,
 }
 
 struct Stateful {
@@ -101,6 +136,14 @@ pub(crate) struct Lane {
     punctuated: Watermark,
     foreign: bool,
     waiting: Option<Epoch>,
+    /// The place of the operator whose handlers may wait: it is the entry, so there is one at most.
+    awaits: Option<usize>,
+    /// The place of the call that waits.
+    call: Option<Tag>,
+    /// The mark or tick that this call interrupts.
+    interrupted: Option<Box<Clocked>>,
+    /// What [`Lane::weigh`] said last: while a call waits, its fields cannot be asked.
+    weight: usize,
     timers_per_mark: usize,
     cache_budget: usize,
     /// Clean bytes at which the next trim is due.
@@ -122,6 +165,7 @@ impl Lane {
                 Some(Stateful { place, timers, emits, punctuators: state.punctuators().to_vec() })
             })
             .collect();
+        let awaits = nodes.iter_mut().position(|n| n.as_mut().is_some_and(|n| n.waiting().is_some()));
         let buffers = OutputBuffers::default();
         Self {
             id: parts.id,
@@ -139,6 +183,10 @@ impl Lane {
             punctuated: parts.punctuated,
             foreign: parts.foreign,
             waiting: None,
+            awaits,
+            call: None,
+            interrupted: None,
+            weight: 0,
             timers_per_mark: parts.timers_per_mark.max(1),
             cache_budget: parts.cache_budget,
             trim_at: parts.cache_budget,
@@ -155,6 +203,54 @@ impl Lane {
         self.waiting.is_some()
     }
 
+    /// Whether handlers of this lane may wait.
+    pub(crate) fn is_async(&self) -> bool {
+        self.awaits.is_some()
+    }
+
+    /// Whom the futures of handlers wake.
+    pub(crate) fn wake_by(&mut self, waker: Waker) {
+        if let Some(call) = self.awaits.and_then(|place| self.nodes[place].as_mut()).and_then(|n| n.waiting()) {
+            call.wake_by(waker);
+        }
+    }
+
+    /// The place of the call that waits: the lane takes nothing until [`Lane::resume`] has ended it, and sends nothing that
+    /// comes before it.
+    pub(crate) fn waits_at(&self) -> Option<&Tag> {
+        self.call.as_ref()
+    }
+
+    /// The call that waits.
+    pub(crate) fn call(&mut self) -> Option<WaitingCall> {
+        self.awaits.and_then(|place| self.nodes[place].as_mut()).and_then(|n| n.waiting()).and_then(|c| c.call())
+    }
+
+    /// Looks whether a call waits; to be asked after everything that may have begun one.
+    fn look(&mut self) -> bool {
+        let Some(place) = self.awaits else { return false };
+        self.call = if waits(&mut self.nodes, place) { self.call().map(|c| c.tag) } else { None };
+        self.call.is_some()
+    }
+
+    /// Goes on with the call that waits, and with the mark or tick that it interrupts.
+    pub(crate) fn resume(&mut self, fx: &mut Effects) -> Result<(), Failure> {
+        let (Some(place), Some(number)) = (self.awaits, self.call.as_ref().map(|t| t.number)) else { return Ok(()) };
+        self.guarded(number, |cx, _| {
+            let mut node = cx.nodes[place].take().expect("no operator runs between two calls");
+            let result = node.waiting().map_or(Ok(()), |call| call.resume(cx));
+            cx.nodes[place] = Some(node);
+            result
+        })?;
+        if !self.look()
+            && let Some(clocked) = self.interrupted.take()
+        {
+            return self.clocked(clocked, fx);
+        }
+        self.collect(fx);
+        Ok(())
+    }
+
     /// Whether anything here follows the wall clock.
     pub(crate) fn wants_ticks(&mut self) -> bool {
         let mut wall = self.stateful.iter().flat_map(|s| &s.punctuators).any(|p| p.domain == TimeDomain::Wall);
@@ -166,23 +262,36 @@ impl Lane {
 
     /// Takes records from the inbox, at most so many.
     pub(crate) fn records(&mut self, inbox: &mut Inbox, most: usize, fx: &mut Effects) -> Result<usize, Failure> {
-        let done = self.guarded(0, |cx, _| inbox.deliver(most, cx))?;
+        let done = match self.awaits {
+            None => self.guarded(0, |cx, _| inbox.deliver(most, cx))?,
+            Some(place) => self.guarded(0, |cx, _| {
+                let mut done = 0;
+                while done < most && inbox.deliver(1, cx)? == 1 {
+                    done += 1;
+                    if waits(cx.nodes, place) {
+                        break;
+                    }
+                }
+                Ok(done)
+            })?,
+        };
+        self.look();
         self.collect(fx);
         Ok(done)
     }
 
     /// Takes a control message that all senders have passed on; for a mark with the smallest watermark of those.
     pub(crate) fn control(&mut self, message: Passed, fx: &mut Effects) -> Result<(), Failure> {
-        let Passed { number, control, .. } = &message;
-        let mut watermark = Timestamp::MIN;
-        match control {
-            Control::Mark(mark) => watermark = self.mark(*number, mark, message.watermark, fx)?,
-            Control::Tick(wall) => self.tick(*number, *wall, fx)?,
-            Control::Barrier(epoch) => self.barrier(*number, *epoch, fx)?,
-            Control::Applied(epoch) => self.applied(*epoch)?,
+        match message.control {
+            Control::Mark(_) | Control::Tick(_) => {
+                let clocked = self.begin(message);
+                return self.clocked(clocked, fx);
+            }
+            Control::Barrier(epoch) => self.barrier(message.number, epoch, fx)?,
+            Control::Applied(epoch) => self.applied(epoch)?,
         }
         self.collect(fx);
-        fx.control = Some(Passed { watermark, ..message });
+        fx.control = Some(Passed { watermark: Timestamp::MIN, ..message });
         Ok(())
     }
 
@@ -211,6 +320,9 @@ impl Lane {
 
     /// Bytes that are uncommitted; drops clean entries where there are more than the budget allows.
     pub(crate) fn weigh(&mut self) -> usize {
+        if self.call.is_some() {
+            return self.weight;
+        }
         let (mut uncommitted, mut total) = (0, 0);
         each_field(&mut self.nodes, &self.stateful, |_, f| {
             let w = f.weight();
@@ -221,7 +333,8 @@ impl Lane {
         if clean > self.trim_at {
             self.trim();
         }
-        uncommitted + self.outputs.weight()
+        self.weight = uncommitted + self.outputs.weight();
+        self.weight
     }
 
     /// Divides the budget among the fields by what they hold. Trims to three quarters, so that it need not be done
@@ -299,35 +412,86 @@ impl Lane {
         }
     }
 
-    /// Fires what lies at or before the watermark and the limit. Returns the watermark that the lane hands on.
-    fn mark(&mut self, number: u64, mark: &Mark, reached: Watermark, fx: &mut Effects) -> Result<Watermark, Failure> {
-        let stage = self.id.sub;
-        let limit = mark.limits[stage.0 as usize].as_ref();
-        self.now.watermark = self.now.watermark.max(reached);
-        let watermark = self.now.watermark;
-        // Whether the limit cuts must not depend on what is pending here: it is decided by limit and watermark alone.
-        let whole = limit.is_none_or(|l| l.time > watermark);
-        let before = self.punctuated;
-        self.guarded(number, |cx, stateful| fire(cx, stateful, stage, TimeDomain::Event, watermark, limit))?;
-        if whole && watermark > before {
-            self.punctuate(number, TimeDomain::Event, before, watermark)?;
-            self.punctuated = watermark;
+    /// Begins a mark or a tick.
+    fn begin(&mut self, message: Passed) -> Box<Clocked> {
+        let before = self.now;
+        let (domain, upto, limit, since) = match &message.control {
+            Control::Tick(wall) => {
+                self.now.wall = *wall;
+                (TimeDomain::Wall, *wall, None, Some(before.wall))
+            }
+            Control::Mark(mark) => {
+                let limit = mark.limits[self.id.sub.0 as usize].clone();
+                self.now.watermark = before.watermark.max(message.watermark);
+                let watermark = self.now.watermark;
+                // Whether the limit cuts must not depend on what is pending here: it is decided by limit and watermark
+                // alone.
+                let whole = limit.as_ref().is_none_or(|l| l.time > watermark) && watermark > self.punctuated;
+                (TimeDomain::Event, watermark, limit, whole.then_some(self.punctuated))
+            }
+            Control::Barrier(_) | Control::Applied(_) => unreachable!("these have no clock"),
+        };
+        let firing = Some(Firing::default());
+        Box::new(Clocked { message, domain, upto, limit, since, firing, punctuating: Vec::new().into_iter() })
+    }
+
+    /// Goes on with a mark or a tick: fires what lies at or before its time and limit, calls punctuators, and says what is
+    /// left.
+    fn clocked(&mut self, mut c: Box<Clocked>, fx: &mut Effects) -> Result<(), Failure> {
+        let (number, awaits) = (c.message.number, self.awaits);
+        if let Some(mut firing) = c.firing.take() {
+            let stage = self.id.sub;
+            self.guarded(number, |cx, stateful| fire(cx, stateful, stage, awaits, &c, &mut firing))?;
+            if self.look() {
+                c.firing = Some(firing);
+                self.interrupt(c, fx);
+                return Ok(());
+            }
+            if let Some(since) = c.since {
+                c.punctuating = self.due(number, c.domain, since, c.upto)?;
+            }
         }
-        let Due { more_due, nth, first } = self.pending(number, TimeDomain::Event, watermark)?;
+        self.punctuate(number, &mut c.punctuating)?;
+        if self.look() {
+            self.interrupt(c, fx);
+            return Ok(());
+        }
+        let mut passed = c.message;
+        passed.watermark = match c.domain {
+            TimeDomain::Event => {
+                if c.since.is_some() {
+                    self.punctuated = c.upto;
+                }
+                self.marked(number, c.upto, fx)?
+            }
+            TimeDomain::Wall => {
+                let nth = self.pending(number, TimeDomain::Wall, c.upto)?.nth;
+                fx.events.push(NetEvent::Ticked { lane: self.id, number, nth: nth.map(|p| p.time) });
+                Timestamp::MIN
+            }
+        };
+        self.collect(fx);
+        fx.control = Some(passed);
+        Ok(())
+    }
+
+    fn interrupt(&mut self, clocked: Box<Clocked>, fx: &mut Effects) {
+        self.interrupted = Some(clocked);
+        self.collect(fx);
+    }
+
+    /// Says what a mark has left. Returns the watermark that the lane hands on.
+    fn marked(&mut self, number: u64, watermark: Watermark, fx: &mut Effects) -> Result<Watermark, Failure> {
+        let Left { more_due, nth, first } = self.pending(number, TimeDomain::Event, watermark)?;
         fx.events.push(NetEvent::Marked { lane: self.id, number, more_due, nth, first });
         Ok(if more_due { Timestamp::MIN } else { watermark })
     }
 
     /// What is pending of a clock, and whether at or before `upto`.
-    fn pending(
-        &mut self,
-        number: u64,
-        domain: TimeDomain,
-        upto: Timestamp,
-    ) -> Result<Due, Failure> {
+    fn pending(&mut self, number: u64, domain: TimeDomain, upto: Timestamp) -> Result<Left, Failure> {
         let n = self.timers_per_mark - 1;
         self.guarded(number, |cx, stateful| {
-            let (mut due, mut read) = (Due::default(), Ok(()));
+            let (mut due, mut read) = (Left::default(), Ok(()));
             each_timers(cx.nodes, stateful, domain, |_, _, t| {
                 let mut look = || {
                     if let Some((time, _)) = t.first(Timestamp::MAX)? {
@@ -350,19 +514,15 @@ impl Lane {
         })
     }
 
-    fn tick(&mut self, number: u64, wall: Timestamp, fx: &mut Effects) -> Result<(), Failure> {
-        let (stage, before) = (self.id.sub, self.now.wall);
-        self.now.wall = wall;
-        self.guarded(number, |cx, stateful| fire(cx, stateful, stage, TimeDomain::Wall, wall, None))?;
-        self.punctuate(number, TimeDomain::Wall, before, wall)?;
-        let nth = self.pending(number, TimeDomain::Wall, wall)?.nth;
-        fx.events.push(NetEvent::Ticked { lane: self.id, number, nth: nth.map(|p| p.time) });
-        Ok(())
-    }
-
-    /// Calls the punctuators of which a multiple of `every` lies in `before < t <= now`: first those without a key,
-    /// then key by key.
-    fn punctuate(&mut self, number: u64, domain: TimeDomain, before: Timestamp, now: Timestamp) -> Result<(), Failure> {
+    /// The punctuators of which a multiple of `every` lies in `before < t <= now`: first those without a key, then key by
+    /// key.
+    fn due(
+        &mut self,
+        number: u64,
+        domain: TimeDomain,
+        before: Timestamp,
+        now: Timestamp,
+    ) -> Result<std::vec::IntoIter<Due>, Failure> {
         let due: Vec<(usize, u32, Timestamp, Option<usize>)> = self
             .stateful
             .iter()
@@ -371,19 +531,15 @@ impl Lane {
             .filter_map(|(place, which, p)| Some((place, which, multiple(p.every, before, now)?, p.over)))
             .collect();
         if due.is_empty() {
-            return Ok(());
+            return Ok(Vec::new().into_iter());
         }
         let (id, lanes) = (self.id, self.lanes);
         let names = self.names.clone();
         self.guarded(number, |cx, _| {
-            let mut keyed = Vec::new();
-            for &(place, which, at, over) in &due {
+            let mut calls = Vec::new();
+            for (place, which, at, over) in due {
                 let Some(over) = over else {
-                    cx.path = Path::punctuated(id.sub, &[], place as u32, which);
-                    cx.key.bytes.clear();
-                    (cx.key.hash, cx.key.present) = (0, false);
-                    with_state(cx, place, |s, cx| s.punctuate(which as usize, at, cx))
-                        .map_err(|e| e.at(format!("node `{}`, punctuator at {at}", names[place])))?;
+                    calls.push(Due { key: None, place, which, at });
                     continue;
                 };
                 let mut keys = Ok(Vec::new());
@@ -391,14 +547,35 @@ impl Lane {
                     keys = f.keys(&|k| lane_of(lane_hash(k), lanes) == id.lane.0);
                 });
                 let keys = keys.map_err(|e| e.at(format!("node `{}`", names[place])))?;
-                keyed.extend(keys.into_iter().map(|k| (k, place, which, at)));
+                calls.extend(keys.into_iter().map(|k| Due { key: Some(k), place, which, at }));
             }
-            keyed.sort_unstable();
-            for (key, place, which, at) in keyed {
-                cx.path = Path::punctuated(id.sub, &key, place as u32, which);
-                set_key(&mut cx.key, key);
+            calls.sort_unstable();
+            Ok(calls.into_iter())
+        })
+    }
+
+    /// Calls punctuators, until one waits.
+    fn punctuate(&mut self, number: u64, calls: &mut std::vec::IntoIter<Due>) -> Result<(), Failure> {
+        if calls.as_slice().is_empty() {
+            return Ok(());
+        }
+        let (sub, awaits) = (self.id.sub, self.awaits);
+        let names = self.names.clone();
+        self.guarded(number, |cx, _| {
+            for Due { key, place, which, at } in calls {
+                cx.path = Path::punctuated(sub, key.as_deref().unwrap_or_default(), place as u32, which);
+                cx.origin = None;
+                if let Some(key) = key {
+                    set_key(&mut cx.key, key);
+                } else {
+                    cx.key.bytes.clear();
+                    (cx.key.hash, cx.key.present) = (0, false);
+                }
                 with_state(cx, place, |s, cx| s.punctuate(which as usize, at, cx))
                     .map_err(|e| e.at(format!("node `{}`, punctuator at {at}", names[place])))?;
+                if awaits.is_some_and(|place| waits(cx.nodes, place)) {
+                    break;
+                }
             }
             Ok(())
         })
@@ -565,7 +742,12 @@ fn with_state(
     result
 }
 
-/// Fires timers in order of (time, key, node, field), as far as clock and limit go.
+/// Whether a call of this operator waits.
+fn waits(nodes: &mut [Option<Box<dyn Operator>>], place: usize) -> bool {
+    nodes[place].as_mut().and_then(|n| n.waiting()).is_some_and(|c| c.waits())
+}
+
+/// Fires timers in order of (time, key, node, field), as far as clock and limit go, or until a handler waits.
 ///
 /// A timer set by a firing for a time not after it counts as having that time, so the order that is sent rises and the
 /// limit means the same on all lanes.
@@ -573,16 +755,12 @@ fn fire(
     cx: &mut LaneCx<'_>,
     stateful: &[Stateful],
     stage: SubTopologyId,
-    domain: TimeDomain,
-    upto: Timestamp,
-    limit: Option<&Position>,
+    awaits: Option<usize>,
+    c: &Clocked,
+    firing: &mut Firing,
 ) -> Result<()> {
-    let mut clock = Timestamp::MIN;
     // Behind the limit nothing is looked for.
-    let upto = limit.map_or(upto, |l| upto.min(l.time));
-    // All firings of one key at one time follow each other: no other timer can come between, as a key sets timers for
-    // itself only. So counting on here tells them apart.
-    let mut last: (Timestamp, Vec<u8>, u32) = (Timestamp::MIN, Vec::new(), 0);
+    let (domain, upto) = (c.domain, c.limit.as_ref().map_or(c.upto, |l| c.upto.min(l.time)));
     let mut least = Vec::new();
     loop {
         let mut due: Option<(Timestamp, usize, usize)> = None;
@@ -598,8 +776,9 @@ fn fire(
         });
         read?;
         let Some((time, place, field)) = due else { return Ok(()) };
-        clock = clock.max(time);
-        if limit.is_some_and(|l| (clock, &least) > (l.time, &l.key)) {
+        let clock = firing.clock.map_or(time, |clock| clock.max(time));
+        firing.clock = Some(clock);
+        if c.limit.as_ref().is_some_and(|l| (clock, &least) > (l.time, &l.key)) {
             return Ok(());
         }
         visit_field(cx.nodes, place, field, &mut |f| {
@@ -607,7 +786,7 @@ fn fire(
                 t.take_first();
             }
         });
-        let (at, key, count) = &mut last;
+        let (at, key, count) = &mut firing.last;
         if *at == clock && *key == least && *count > 0 {
             *count += 1;
         } else {
@@ -620,5 +799,8 @@ fn fire(
         cx.key.bytes.clone_from(&least);
         cx.key.present = true;
         with_state(cx, place, |s, cx| s.fire(field, time, cx)).map_err(|e| e.at(format!("timer at {time}")))?;
+        if awaits.is_some_and(|place| waits(cx.nodes, place)) {
+            return Ok(());
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! know each other by index, so that two of them may share a child. Nothing here knows threads, queues or clocks.
 
 pub(crate) mod aggregate;
+pub(crate) mod awaiting;
 pub(crate) mod fan_out;
 pub(crate) mod hand_over;
 #[cfg(test)]
@@ -17,6 +18,7 @@ pub mod stateless;
 mod tests;
 
 use std::any::Any;
+use std::task::Waker;
 
 use crate::codec::CodecError;
 use crate::engine::tag::{Path, Tag, Tags};
@@ -52,6 +54,45 @@ pub trait Operator: Send {
     fn outbound(&mut self) -> Option<&mut dyn Outbound> {
         None
     }
+
+    /// The side of calls that wait, where handlers are `async`.
+    fn waiting(&mut self) -> Option<&mut dyn Waiting> {
+        None
+    }
+}
+
+/// What the lane does with an operator whose handlers may wait.
+///
+/// A call that waits has returned `Ok` to its caller: nothing may come between the lane and such an operator, so it is the
+/// entry of its sub-topology, and the lane asks after each call.
+pub trait Waiting {
+    /// Whom the futures of handlers wake.
+    fn wake_by(&mut self, waker: Waker);
+
+    /// Whether a call waits.
+    fn waits(&self) -> bool;
+
+    /// The call that waits, described.
+    fn call(&self) -> Option<WaitingCall>;
+
+    /// Goes on with the call that waits: it may be done afterwards, and then its effects are there.
+    ///
+    /// # Errors
+    /// As [`Operator::push`].
+    fn resume(&mut self, cx: &mut LaneCx<'_>) -> Result<()>;
+}
+
+/// A call that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingCall {
+    /// Its place in ingest order: nothing that it sends comes before it.
+    pub tag: Tag,
+    /// Counts the calls of one operator that waited.
+    pub nth: u64,
+    /// The source record that it comes from.
+    pub origin: Option<Origin>,
+    /// Node and handler, for messages.
+    pub place: String,
 }
 
 /// Takes the record out of what [`Operator::push`] was given.

@@ -54,6 +54,43 @@ impl<P: Handlers> ProcessorOperator<P> {
         Ok(())
     }
 
+    /// The user's part, for a call that may wait.
+    pub(super) fn parts(&mut self) -> (&mut P, &mut Context<P>) {
+        (&mut self.processor, &mut self.cx)
+    }
+
+    #[inline]
+    pub(super) fn enter_record(&mut self, record: &Record<P::InKey, P::InValue>, cx: &LaneCx<'_>) -> Result<()> {
+        self.check_in -= 1;
+        if self.check_in == 0 {
+            self.sample(&record.key)?;
+        }
+        if matches!(self.kept, KeptKey::Record) {
+            self.key = Some(record.key.clone());
+        }
+        if !record.headers.is_empty() || !self.cx.headers.is_empty() {
+            self.cx.headers = record.headers.clone();
+        }
+        self.enter(record.timestamp, cx);
+        Ok(())
+    }
+
+    pub(super) fn enter_timer(&mut self, time: Timestamp, cx: &LaneCx<'_>) -> Result<P::InKey> {
+        let key = self.current_key(&cx.key)?;
+        self.cx.headers = Headers::default();
+        self.enter(time, cx);
+        Ok(key)
+    }
+
+    pub(super) fn enter_punctuator(&mut self, which: usize, at: Timestamp, cx: &LaneCx<'_>) -> Result<()> {
+        self.cx.headers = Headers::default();
+        if P::PUNCTUATORS[which].over.is_some() {
+            self.cx.key = Some(self.current_key(&cx.key)?);
+        }
+        self.enter(at, cx);
+        Ok(())
+    }
+
     fn enter(&mut self, timestamp: Timestamp, cx: &LaneCx<'_>) {
         self.cx.timestamp = timestamp;
         self.cx.now = cx.now;
@@ -62,7 +99,7 @@ impl<P: Handlers> ProcessorOperator<P> {
     }
 
     /// Ends a handler: fields are closed, and what it forwarded goes on if it returned `Ok`.
-    fn leave(&mut self, result: Result<()>, cx: &mut LaneCx<'_>) -> Result<()> {
+    pub(super) fn leave(&mut self, result: Result<()>, cx: &mut LaneCx<'_>) -> Result<()> {
         let mut leave = Leave { index: 0, result: Ok(()) };
         self.processor.visit_fields(&mut leave);
         let done = match leave.result {
@@ -139,17 +176,7 @@ impl<P: Handlers> ProcessorOperator<P> {
 impl<P: Handlers> Operator for ProcessorOperator<P> {
     fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
         let record: Record<P::InKey, P::InValue> = take(record);
-        self.check_in -= 1;
-        if self.check_in == 0 {
-            self.sample(&record.key)?;
-        }
-        if matches!(self.kept, KeptKey::Record) {
-            self.key = Some(record.key.clone());
-        }
-        if !record.headers.is_empty() || !self.cx.headers.is_empty() {
-            self.cx.headers = record.headers.clone();
-        }
-        self.enter(record.timestamp, cx);
+        self.enter_record(&record, cx)?;
         let result = self.processor.process(record, &mut self.cx);
         self.leave(result, cx)
     }
@@ -165,9 +192,7 @@ impl<P: Handlers> StateOperator for ProcessorOperator<P> {
     }
 
     fn fire(&mut self, field: usize, time: Timestamp, cx: &mut LaneCx<'_>) -> Result<()> {
-        let key = self.current_key(&cx.key)?;
-        self.cx.headers = Headers::default();
-        self.enter(time, cx);
+        let key = self.enter_timer(time, cx)?;
         let result = self.processor.fire(field, Fired::new(key, time), &mut self.cx);
         self.leave(result, cx).map_err(|e| e.at(format!("timer {} at {time}", P::FIELDS[field].name)))
     }
@@ -177,11 +202,7 @@ impl<P: Handlers> StateOperator for ProcessorOperator<P> {
     }
 
     fn punctuate(&mut self, which: usize, at: Timestamp, cx: &mut LaneCx<'_>) -> Result<()> {
-        self.cx.headers = Headers::default();
-        if P::PUNCTUATORS[which].over.is_some() {
-            self.cx.key = Some(self.current_key(&cx.key)?);
-        }
-        self.enter(at, cx);
+        self.enter_punctuator(which, at, cx)?;
         let result = self.processor.punctuate(which, &mut self.cx);
         self.cx.key = None;
         self.leave(result, cx).map_err(|e| e.at("punctuator"))

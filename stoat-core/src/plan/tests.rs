@@ -58,7 +58,7 @@ fn graph() -> Graph {
             peeks: false,
         }],
         subs: 3,
-        reencode: Vec::new(),
+        ..Graph::default()
     };
     g.nodes[2].stores.push(StoreId(0));
     g

@@ -11,6 +11,8 @@ use crate::topology::lane_state::KeyChanged;
 pub trait Mode<P: Processor>: 'static {
     /// The lane state behind the processor.
     type Lane<L>;
+    /// The processor itself. What is asked of it by this name is not asked where it is no processor: one mistake, one error.
+    type This;
     /// Whether the processor forwards nothing, so that nobody needs to consume its stream.
     const ENDS: bool;
     /// The key of what is forwarded without a key of its own.
@@ -31,6 +33,7 @@ pub struct End;
 
 impl<K, P: Processor<InKey = K, OutKey = K>> Mode<P> for Keep {
     type Lane<L> = L;
+    type This = P;
     const ENDS: bool = false;
     fn kept(key: K) -> Option<K> {
         Some(key)
@@ -39,6 +42,7 @@ impl<K, P: Processor<InKey = K, OutKey = K>> Mode<P> for Keep {
 
 impl<P: Processor> Mode<P> for Rekey {
     type Lane<L> = KeyChanged;
+    type This = P;
     const ENDS: bool = false;
     fn kept(_: P::InKey) -> Option<P::OutKey> {
         None
@@ -47,6 +51,7 @@ impl<P: Processor> Mode<P> for Rekey {
 
 impl<P: Processor> Mode<P> for End {
     type Lane<L> = L;
+    type This = P;
     const ENDS: bool = true;
     fn kept(_: P::InKey) -> Option<P::OutKey> {
         None
@@ -151,18 +156,23 @@ impl<P: Processor, M> Context<P, M> {
         self.forwards.push(Forwarded { key, value, timestamp, headers: self.headers.clone() });
     }
 
-    /// For generated code: the same context as a punctuator without `over` sees it.
+    /// For generated code: the context that a punctuator without `over` sees, where it is `async`.
     #[doc(hidden)]
-    pub fn ended<R>(&mut self, call: impl FnOnce(&mut Context<P, End>) -> R) -> R {
-        let mut inner = Context {
+    pub fn without_key(&self) -> Context<P, End> {
+        Context {
             forwards: Vec::new(),
             timestamp: self.timestamp,
             headers: Headers::default(),
             now: self.now,
             key: None,
             mode: PhantomData,
-        };
-        call(&mut inner)
+        }
+    }
+
+    /// For generated code: the same context as a punctuator without `over` sees it.
+    #[doc(hidden)]
+    pub fn ended<R>(&mut self, call: impl FnOnce(&mut Context<P, End>) -> R) -> R {
+        call(&mut self.without_key())
     }
 }
 
@@ -210,7 +220,7 @@ impl<P: Processor> Context<P, Rekey> {
 
 /// Owns the message of [`Context::forward`] where nothing can be forwarded; nothing implements it.
 #[diagnostic::on_unimplemented(
-    message = "nothing can be forwarded here: `{P}` has no `output`, or this is a punctuator without `over`, which has no key",
+    message = "nothing can be forwarded here: `{P}` has no `output`, or this is a punctuator without `over`, which has no key [S423]",
     label = "forwards",
     note = "declare `#[processor(.., output = W)]`, or let the punctuator run per key of a field, `#[punctuate(.., over = field)]`"
 )]

@@ -158,7 +158,7 @@ pub trait FieldVisitor<P> {
 
 /// A timer field: what `#[on_timer(..)]` may name.
 #[diagnostic::on_unimplemented(
-    message = "this field of type `{Self}` is not a timer",
+    message = "this field of type `{Self}` is not a timer [S422]",
     label = "not a timer",
     note = "`#[on_timer(..)]` names a `#[timer]` field: a `Timer` or `Timers`"
 )]
@@ -166,7 +166,7 @@ pub trait TimerField: StateField {}
 
 /// A timer's key type is that of the processor's input.
 #[diagnostic::on_unimplemented(
-    message = "timer of `{P}` is keyed by `{Self}`, but the input of `{P}` is keyed by `{Want}`",
+    message = "timer of `{P}` is keyed by `{Self}`, but the input of `{P}` is keyed by `{Want}` [S320]",
     label = "expected `Timer<{Want}>`"
 )]
 pub trait TimerKey<P, Want> {}
@@ -175,7 +175,7 @@ impl<P, T> TimerKey<P, T> for T {}
 
 /// A store's key type is that of the processor's input.
 #[diagnostic::on_unimplemented(
-    message = "store of `{P}` is keyed by `{Self}`, but the input of `{P}` is keyed by `{Want}`",
+    message = "store of `{P}` is keyed by `{Self}`, but the input of `{P}` is keyed by `{Want}` [S321]",
     label = "expected a key of type `{Want}`"
 )]
 pub trait StoreKey<P, Want> {}

@@ -3,9 +3,11 @@
 //! A processor is a struct whose fields own its state and timers ([`Processor`], written by `#[processor]`), with handlers
 //! ([`Handlers`], written by `#[handlers]`).
 
+mod call;
 mod context;
 mod field;
 
+pub use call::{Call, CallFuture};
 pub use context::{Context, End, Fired, Forwarded, Keep, Mode, Rekey};
 pub use field::{
     Entered, FieldBuild, FieldDecl, FieldOf, FieldOptions, FieldSeed, FieldVisitor, StateField, StoreKey, TimerField,
@@ -18,7 +20,7 @@ use crate::record::Record;
 
 /// A processor's types and fields. Written by `#[processor(input = (K, V), output = W)]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a processor",
+    message = "`{Self}` is not a processor [S524]",
     label = "not a processor",
     note = "write `#[processor(input = (K, V), output = W)]` on `{Self}`"
 )]
@@ -44,7 +46,7 @@ pub trait Processor: Sized + Send + 'static {
 
 /// A processor's handlers. Written by `#[handlers]` on its impl.
 #[diagnostic::on_unimplemented(
-    message = "processor `{Self}` has no handlers",
+    message = "processor `{Self}` has no handlers [S324]",
     label = "no handlers",
     note = "write `#[handlers] impl {Self} {{ #[process] fn on_record(..) {{ .. }} }}`"
 )]
@@ -53,6 +55,9 @@ pub trait Handlers: Processor {
     const ON_TIMER: &'static [&'static str];
     /// The punctuators, in the order of declaration.
     const PUNCTUATORS: &'static [Punctuator] = &[];
+    /// Whether a handler is an `async fn`: then all calls go through [`Handlers::call`], and the processor begins a
+    /// sub-topology, so that a lane that waits does so at its entry.
+    const ASYNC: bool = false;
 
     /// Takes a record.
     ///
@@ -74,6 +79,15 @@ pub trait Handlers: Processor {
         let _ = cx;
         Err(Error::new(crate::ErrorKind::Internal, format!("`{}` has no punctuator number {which}", Self::NAME)))
     }
+
+    /// Runs a handler that may wait.
+    fn call<'a>(&'a mut self, call: Call<Self>, cx: &'a mut Context<Self>) -> CallFuture<'a> {
+        Box::pin(std::future::ready(match call {
+            Call::Record(record) => self.process(record, cx),
+            Call::Fired(field, fired) => self.fire(field, fired, cx),
+            Call::Punctuate(which) => self.punctuate(which, cx),
+        }))
+    }
 }
 
 /// Whether a processor's fields fit the lane state `L` of a stream with keys `K`. Written by `#[processor]`, with one
@@ -84,7 +98,7 @@ pub trait FitsLane<K, L>: Handlers {}
 /// A processor without fields of configuration: `process::<P>()` can make it. Written by `#[processor]` where all fields
 /// are states, timers or `#[local]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has fields of its own, so it needs their values",
+    message = "`{Self}` has fields of its own, so it needs their values [S525]",
     label = "needs configuration",
     note = "call `.process_with(move || {Self}::init(..))` with the values, in the order of the fields"
 )]
@@ -118,7 +132,7 @@ impl<P> std::fmt::Debug for Init<P> {
 
 /// An argument of a handler has the type that the processor gives it.
 #[diagnostic::on_unimplemented(
-    message = "this handler of `{P}` takes `{Self}`, but it is given `{Got}`",
+    message = "this handler of `{P}` takes `{Self}`, but it is given `{Got}` [S420]",
     label = "expected `{Got}`"
 )]
 pub trait HandlerArg<P, Got>: Sized {
@@ -139,7 +153,7 @@ impl<P, T> HandlerArg<P, T> for T {
 
 /// A handler returns `Result<()>`.
 #[diagnostic::on_unimplemented(
-    message = "a handler of `{P}` must return `Result<()>`, this one returns `{Self}`",
+    message = "a handler of `{P}` must return `Result<()>`, this one returns `{Self}` [S421]",
     label = "expected `Result<()>`",
     note = "end it with `Ok(())`"
 )]

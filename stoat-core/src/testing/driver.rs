@@ -3,6 +3,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::{Builder, Handle, Runtime};
+
 use crate::affinity::LaneChecks;
 use crate::broker::Fetched;
 use crate::codec::{Decode, Encode, codec_id, decode_opt};
@@ -103,6 +105,9 @@ impl Default for Options {
 /// 0); nothing of the failed epoch is committed, and every later call fails too. Mistakes in the call itself (a topic that the
 /// topology does not have) change nothing.
 ///
+/// **`async` handlers.** A call waits (in real time, at most 30 s) until they are done. They run inside a tokio runtime, so
+/// timers and sockets of tokio work.
+///
 /// Nothing is global: any number of drivers may run at once. See [the module](super) for an example.
 pub struct TestDriver {
     graph: Graph,
@@ -126,6 +131,8 @@ pub struct TestDriver {
     back: VecDeque<(usize, RawRecord)>,
     counters: Counters,
     failed: Option<(ErrorKind, String)>,
+    /// For what `async` handlers wait for, where there are such.
+    runtime: Option<Runtime>,
 }
 
 impl TestDriver {
@@ -176,6 +183,8 @@ impl TestDriver {
             settings: NetSettings { checks: options.lane_checks, emit: options.emit, ..NetSettings::default() },
         };
         let lanes = counters.during(|| build_lanes(&build))?;
+        let net = DeterministicNet::new(lanes, options.seed);
+        let runtime = if net.is_async() { Some(runtime()?) } else { None };
         let entries = places(&graph);
         let specs: Vec<InputSpec> = plan
             .inputs
@@ -200,7 +209,8 @@ impl TestDriver {
             next: vec![0; specs.len()],
             ingest: counters.during(|| Ingest::new(&plan, specs, &cut, limits, 0)),
             schedules,
-            net: DeterministicNet::new(lanes, options.seed),
+            net,
+            runtime,
             plan,
             stores,
             epoch: Epoch(1),
@@ -507,6 +517,8 @@ impl TestDriver {
     /// Remembers an error for all later calls.
     fn guarded(&mut self, run: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.alive()?;
+        let runtime = self.runtime.as_ref().map(|r| r.handle().clone());
+        let _inside = runtime.as_ref().map(Handle::enter);
         let result = run(self);
         if let Err(e) = &result {
             self.failed = Some((e.kind(), e.to_string()));
@@ -671,6 +683,9 @@ impl TestDriver {
             let mut events = Vec::new();
             self.net.poll(&mut events);
             if events.is_empty() {
+                if self.net.wait_for_handlers() {
+                    continue;
+                }
                 return Ok(frozen);
             }
             for event in events {
@@ -698,6 +713,15 @@ impl TestDriver {
     }
 }
 
+impl Drop for TestDriver {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // A test may itself run in a runtime, where waiting for another one is not allowed.
+            runtime.shutdown_background();
+        }
+    }
+}
+
 impl fmt::Debug for TestDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TestDriver")
@@ -708,6 +732,15 @@ impl fmt::Debug for TestDriver {
             .field("failed", &self.failed)
             .finish_non_exhaustive()
     }
+}
+
+fn runtime() -> Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("stoat-test")
+        .enable_all()
+        .build()
+        .map_err(|e| Error::with_source(ErrorKind::State, "the runtime for `async` handlers could not be started", e))
 }
 
 /// Takes the timestamp off a row of a timestamped store.

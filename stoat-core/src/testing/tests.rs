@@ -597,3 +597,57 @@ mod schedules {
         assert!(text.contains("schedule `Never`") && text.contains("two schedules are called `Minutes`"), "{text}");
     }
 }
+
+/// Asks something that takes its time; sums what it was told.
+#[processor(input = (String, String), output = String)]
+struct Asks {
+    #[state]
+    told: Keyed<u64>,
+    #[timer]
+    later: Timer,
+}
+
+async fn ask(question: &str) -> u64 {
+    // sleep: the time is what the handler waits for
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    question.len() as u64
+}
+
+#[handlers]
+impl Asks {
+    #[process]
+    async fn on_record(&mut self, r: Record<String, String>, _cx: &mut Context<Self>) -> Result<()> {
+        let answer = ask(&r.value).await;
+        let told = self.told.get()?.copied().unwrap_or(0) + answer;
+        self.told.put(told)?;
+        if r.value == "fail" {
+            return Err(Error::handler("no answer"));
+        }
+        self.later.set(r.timestamp + Duration::from_millis(10))
+    }
+
+    #[on_timer(later)]
+    async fn say(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        let answer = ask(&fired.key).await;
+        let told = self.told.take()?.unwrap_or(0);
+        cx.forward(format!("{told}+{answer}"))
+    }
+}
+
+#[test]
+fn async_handlers_run_to_rest_on_a_runtime_of_the_driver() {
+    for lanes in [1, 16] {
+        let graph = graph(|t| t.source::<In>().process::<Asks>().sink::<Out>());
+        let mut d = TestDriver::with_lanes(graph, lanes).unwrap();
+        for (key, value, time) in [("a", "12", 0), ("bb", "345", 1), ("a", "6", 2)] {
+            d.pipe::<In>(&s(key), &s(value), time).unwrap();
+        }
+        assert!(d.read::<Out>().unwrap().is_empty());
+        d.advance_watermark(100).unwrap();
+        let out: Vec<_> =
+            d.read::<Out>().unwrap().into_iter().map(|r| (r.key, r.value, r.timestamp.as_millis())).collect();
+        assert_eq!(out, [(s("bb"), s("3+2"), 11), (s("a"), s("3+1"), 12)], "{lanes} lanes");
+        let e = d.pipe::<In>(&s("a"), &s("fail"), 200).unwrap_err();
+        assert!(e.to_string().contains("in-0@3: Asks: no answer"), "{e}");
+    }
+}

@@ -35,7 +35,7 @@ impl Reach for Own {
 
 /// A timer that may be set for other keys.
 #[diagnostic::on_unimplemented(
-    message = "this timer is set for the current key only",
+    message = "this timer is set for the current key only [S424]",
     label = "sets a timer of another key",
     note = "call `.set(at)` or `.cancel()`; or declare the field `#[timer(foreign)]`: such a write takes effect at the end of the epoch"
 )]

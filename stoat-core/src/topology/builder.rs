@@ -134,6 +134,8 @@ pub(crate) struct DraftNode {
     factory: Factory,
     /// Whether nothing needs to consume it.
     pub(crate) ends: bool,
+    /// The fragment that it belongs to; of nested ones the outermost.
+    fragment: Option<String>,
 }
 
 impl std::fmt::Debug for DraftNode {
@@ -178,6 +180,8 @@ pub(crate) struct Draft {
     schedules: Vec<ScheduleDecl>,
     sinks: Vec<SinkDecl>,
     stores: Vec<StoreDecl>,
+    /// The fragments that are being declared, from the outside in.
+    fragments: Vec<&'static str>,
     /// What was found wrong while declaring.
     pub(crate) problems: Vec<String>,
 }
@@ -212,8 +216,17 @@ impl Draft {
             stores: Vec::new(),
             factory: new.factory,
             ends: new.ends,
+            fragment: self.fragments.first().map(|f| (*f).to_owned()),
         });
         id
+    }
+
+    pub(crate) fn enter(&mut self, fragment: &'static str) {
+        self.fragments.push(fragment);
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.fragments.pop();
     }
 
     /// Adds a node in the sub-topology of its (first) parent.
@@ -322,10 +335,17 @@ impl Draft {
 
     /// Gives a node a stable name. `replace`: also where it has one.
     pub(crate) fn name_node(&mut self, node: NodeId, name: &str, replace: bool) {
+        // Within a fragment names are its own: each use has them below the name of its place.
+        let name = self.fragments.iter().copied().chain([name]).collect::<Vec<_>>().join(".");
         let n = &mut self.nodes[node.0 as usize];
         if replace || !matches!(n.name, Name::Given(_)) {
-            n.name = Name::Given(name.to_owned());
+            n.name = Name::Given(name);
         }
+    }
+
+    /// Whether what comes out here is at the entry of a sub-topology already.
+    pub(crate) fn is_hand_over(&self, at: Outlet) -> bool {
+        self.nodes[at.node.0 as usize].kind == NodeKind::HandOver
     }
 
     /// Whether the node's only outlet is this one.
@@ -569,6 +589,8 @@ impl Topology {
         let sub_of: Vec<SubTopologyId> =
             draft.nodes.iter().map(|n| SubTopologyId(stages[&draft.root(n.sub)])).collect();
         let stores = draft.stores.into_iter().map(|s| StoreDecl { sub: sub_of[s.owner.0 as usize], ..s }).collect();
+        let fragments = draft.nodes.iter().enumerate();
+        let fragments = fragments.filter_map(|(i, n)| n.fragment.clone().map(|f| (NodeId(i as u32), f))).collect();
         let nodes = draft
             .nodes
             .into_iter()
@@ -594,6 +616,7 @@ impl Topology {
             stores,
             subs: stages.len() as u32,
             reencode: Vec::new(),
+            fragments,
         })
     }
 }

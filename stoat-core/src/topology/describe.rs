@@ -5,9 +5,16 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::graph::{Graph, Node, NodeKind};
+use super::{StaticGraph, StaticNode};
 use crate::id::{NodeId, SubTopologyId};
 
 impl Graph {
+    /// The name that the text of the topology shows for a node: a fragment is one node there.
+    fn shown_as(&self, node: NodeId) -> &str {
+        let fragment = self.fragments.iter().find(|(id, _)| *id == node);
+        fragment.map_or(self.nodes[node.0 as usize].name.as_str(), |(_, name)| name.as_str())
+    }
+
     fn names(&self, nodes: &[NodeId]) -> String {
         let names: Vec<&str> = nodes.iter().map(|n| self.nodes[n.0 as usize].name.as_str()).collect();
         names.join(", ")
@@ -130,6 +137,119 @@ impl Graph {
             })
             .collect();
         json!({ "name": self.name, "sub_topologies": self.subs, "nodes": nodes, "stores": stores })
+    }
+}
+
+/// What the text of a `#[topology]` function shows, without running it: no topics and stores, which types know.
+impl StaticGraph {
+    fn outputs(&self, of: &StaticNode) -> Vec<&'static str> {
+        self.nodes.iter().filter(|n| n.inputs.contains(&of.name)).map(|n| n.name).collect()
+    }
+
+    /// The graph in the form that Kafka Streams' `Topology::describe` prints, each node with its step.
+    pub fn describe(&self) -> String {
+        let mut out = format!("Topologies:\n   Topology: {}\n", self.name);
+        for n in self.nodes {
+            let kind = match n.step {
+                "source" => "Source",
+                "sink" => "Sink",
+                _ => "Processor",
+            };
+            let step = if n.of.is_empty() { n.step.to_owned() } else { format!("{} {}", n.step, n.of) };
+            let _ = writeln!(out, "    {kind}: {} ({step})", n.name);
+            let outputs = self.outputs(n);
+            if !outputs.is_empty() {
+                let _ = writeln!(out, "      --> {}", outputs.join(", "));
+            } else if n.step != "sink" {
+                let _ = writeln!(out, "      --> none");
+            }
+            if !n.inputs.is_empty() {
+                let _ = writeln!(out, "      <-- {}", n.inputs.join(", "));
+            }
+        }
+        out
+    }
+
+    /// The graph as a Mermaid flowchart.
+    pub fn mermaid(&self) -> String {
+        let mut out = String::from("flowchart TD\n");
+        for (i, n) in self.nodes.iter().enumerate() {
+            let label = if n.of.is_empty() || n.of == n.name {
+                format!("{}<br/>{}", n.name, n.step)
+            } else {
+                format!("{}<br/>{} {}", n.name, n.step, n.of)
+            };
+            let label = label.replace('"', "#quot;");
+            let _ = match n.step {
+                "source" | "sink" => writeln!(out, "  n{i}([\"{label}\"])"),
+                _ => writeln!(out, "  n{i}[\"{label}\"]"),
+            };
+        }
+        for (i, n) in self.nodes.iter().enumerate() {
+            for input in n.inputs {
+                if let Some(from) = self.nodes.iter().position(|n| n.name == *input) {
+                    let _ = writeln!(out, "  n{from} --> n{i}");
+                }
+            }
+        }
+        out
+    }
+
+    /// The graph as JSON.
+    pub fn json(&self) -> Value {
+        let nodes: Vec<Value> = self
+            .nodes
+            .iter()
+            .map(|n| json!({ "name": n.name, "step": n.step, "of": n.of, "inputs": n.inputs }))
+            .collect();
+        json!({ "name": self.name, "nodes": nodes })
+    }
+
+    /// Where the built graph is another than the text shows; `None`: they agree. A hand-over that follows from types is in
+    /// no text.
+    pub fn difference(&self, built: &Graph) -> Option<String> {
+        let said: Vec<&str> = self.nodes.iter().map(|n| n.name).collect();
+        // A fragment is one node in the text.
+        let shown_as = |n: &Node| built.shown_as(n.id);
+        let implied = |n: &Node| n.kind == NodeKind::HandOver && !said.contains(&shown_as(n));
+        let mut names: Vec<&str> = Vec::new();
+        for name in built.nodes.iter().filter(|n| !implied(n)).map(shown_as) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if said != names {
+            return Some(format!("the text shows {said:?}, built are {names:?}"));
+        }
+        for said in self.nodes {
+            let mut inputs: Vec<&str> = Vec::new();
+            for node in built.nodes.iter().filter(|n| !implied(n) && shown_as(n) == said.name) {
+                for p in &node.parents {
+                    let mut from = &built.nodes[p.0 as usize];
+                    while implied(from) {
+                        from = &built.nodes[from.parents[0].0 as usize];
+                    }
+                    let from = shown_as(from);
+                    if from != said.name && !inputs.contains(&from) {
+                        inputs.push(from);
+                    }
+                }
+            }
+            let mut wanted = said.inputs.to_vec();
+            if said.step == "fragment" {
+                // In which order it takes them is its own business.
+                inputs.sort_unstable();
+                wanted.sort_unstable();
+                wanted.dedup();
+            }
+            if inputs != wanted {
+                return Some(format!(
+                    "`{}` is fed by {:?} in the text, by {inputs:?} as built",
+                    said.name, said.inputs
+                ));
+            }
+        }
+        None
     }
 }
 

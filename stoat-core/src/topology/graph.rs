@@ -28,6 +28,8 @@ pub struct Graph {
     pub stores: Vec<StoreDecl>,
     /// The number of sub-topologies; ids are stages: feeders have smaller numbers.
     pub subs: u32,
+    /// The nodes that fragments have made, each with the name of its fragment's place.
+    pub fragments: Vec<(NodeId, String)>,
     /// Stores whose keys may be written anew at start.
     pub reencode: Vec<Reencode>,
 }

@@ -2,6 +2,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::builder::{Name, NewNode, Outlet, Shared};
+use super::fragment::Place;
 use super::graph::NodeKind;
 use super::stream::DefaultCodec;
 use super::table::Table;
@@ -27,6 +28,10 @@ impl<K, V, C, VC> std::fmt::Debug for Grouped<K, V, C, VC> {
 }
 
 impl<K, V, C, VC> Grouped<K, V, C, VC> {
+    pub(crate) fn place(&self) -> Place {
+        Place::of(&self.draft)
+    }
+
     pub(crate) fn new(draft: Shared, at: Outlet, key_codec: String) -> Self {
         let label = draft.borrow().label(at.node);
         Self { draft, at, label, key_codec, types: PhantomData }

@@ -171,7 +171,7 @@ where
 
 /// Owns the message for a decode-only source; nothing implements it.
 #[diagnostic::on_unimplemented(
-    message = "the source is decode-only: `{Self}` can decode the key `{K}` but not encode it",
+    message = "the source is decode-only: `{Self}` can decode the key `{K}` but not encode it [S526]",
     label = "needs the key's bytes",
     note = "implement `Encode<{K}>` for `{Self}` and drop `decode_only` from the source, or change the key with `.select_key(..)` to a type that derives `Key`"
 )]
@@ -179,7 +179,7 @@ pub trait EncodesKey<K> {}
 
 /// Owns the message for a changed key; nothing implements it.
 #[diagnostic::on_unimplemented(
-    message = "the key of this stream was changed to `{K}`, but its records still run on the lane of the old key",
+    message = "the key of this stream was changed to `{K}`, but its records still run on the lane of the old key [S527]",
     label = "needs the lane of `{K}`",
     note = "call `.repartition()` first: it hands the records over to the lanes of their new key"
 )]
@@ -194,7 +194,7 @@ pub trait FitsField<P, F> {}
 
 /// A timer's key codec and the lane's are the same.
 #[diagnostic::on_unimplemented(
-    message = "timer of `{P}` encodes its key with `{Self}`, but the records of this stream are laned by `{D}`",
+    message = "timer of `{P}` encodes its key with `{Self}`, but the records of this stream are laned by `{D}` [S528]",
     label = "the timer would fire on another lane than the records",
     note = "use one codec: drop the timer's own, or give the source `key_codec = {Self}`"
 )]
@@ -204,7 +204,7 @@ impl<P, D> TimerLane<P, D> for D {}
 
 /// A store's key codec and the lane's are the same.
 #[diagnostic::on_unimplemented(
-    message = "store of `{P}` encodes its key with `{Self}`, but the records of this stream are laned by `{D}`",
+    message = "store of `{P}` encodes its key with `{Self}`, but the records of this stream are laned by `{D}` [S528]",
     label = "the state of one key would be split over lanes",
     note = "use one codec: drop the store's own, or give the source `key_codec = {Self}`"
 )]
@@ -222,11 +222,14 @@ impl<P: Processor, F, D: EncodesKey<P::InKey>> FitsField<P, F> for DecodeOnly<D>
 
 /// The stream's key type is the one that a processor takes.
 #[diagnostic::on_unimplemented(
-    message = "`{P}` takes keys of type `{Want}`, but this stream is keyed by `{Self}`",
+    message = "`{P}` takes keys of type `{Want}`, but this stream is keyed by `{Self}` [S520]",
     label = "keys of type `{Self}`",
     note = "change the key with `.select_key(..)`, or declare `input = ({Self}, ..)` on `{P}`"
 )]
 pub trait InputKey<P, Want> {
+    /// `L`. Where the key is wrong, nothing is asked of the lane by this name: one mistake, one error.
+    type On<L>;
+
     /// The same key, as the type that is wanted.
     fn same(self) -> Want;
     /// And back.
@@ -234,6 +237,8 @@ pub trait InputKey<P, Want> {
 }
 #[diagnostic::do_not_recommend]
 impl<P, T> InputKey<P, T> for T {
+    type On<L> = L;
+
     fn same(self) -> T {
         self
     }
@@ -244,7 +249,7 @@ impl<P, T> InputKey<P, T> for T {
 
 /// The stream's value type is the one that a processor takes.
 #[diagnostic::on_unimplemented(
-    message = "`{P}` takes values of type `{Want}`, but this stream carries `{Self}`",
+    message = "`{P}` takes values of type `{Want}`, but this stream carries `{Self}` [S521]",
     label = "values of type `{Self}`",
     note = "change the values with `.map_values(..)`, or declare `input = (.., {Self})` on `{P}`"
 )]
@@ -254,7 +259,7 @@ impl<P, T> InputValue<P, T> for T {}
 
 /// The stream's key type is the one that a sink writes.
 #[diagnostic::on_unimplemented(
-    message = "sink `{S}` writes keys of type `{Want}`, but this stream is keyed by `{Self}`",
+    message = "sink `{S}` writes keys of type `{Want}`, but this stream is keyed by `{Self}` [S522]",
     label = "keys of type `{Self}`",
     note = "change the key with `.select_key(..)`, or declare `key = {Self}` on `{S}`"
 )]
@@ -264,7 +269,7 @@ impl<S, T> SinkKey<S, T> for T {}
 
 /// The stream's value type is the one that a sink writes.
 #[diagnostic::on_unimplemented(
-    message = "sink `{S}` writes values of type `{Want}`, but this stream carries `{Self}`",
+    message = "sink `{S}` writes values of type `{Want}`, but this stream carries `{Self}` [S523]",
     label = "values of type `{Self}`",
     note = "change the values with `.map_values(..)`, or declare `value = {Self}` on `{S}`"
 )]

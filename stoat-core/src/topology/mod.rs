@@ -5,6 +5,7 @@
 
 mod builder;
 mod describe;
+mod fragment;
 pub mod graph;
 mod grouped;
 pub mod lane_state;
@@ -14,6 +15,9 @@ mod table;
 mod tests;
 
 pub use builder::{StaticGraph, StaticNode, Topology, TopologyFn};
+pub use fragment::{Fragment, Streams};
+#[doc(hidden)]
+pub use fragment::{enter, leave};
 pub use grouped::Grouped;
 pub use stream::{Bind, Processed, Stream, bind_each};
 pub use table::Table;

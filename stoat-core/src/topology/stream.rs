@@ -2,6 +2,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
 use super::builder::{Name, NewNode, Outlet, Shared};
+use super::fragment::Place;
 use super::graph::{Factory, NodeKind, SinkDecl};
 use super::grouped::Grouped;
 use super::lane_state::{GroupLane, InputKey, InputValue, KeyChanged, Lane, LaneState, SinkKey, SinkValue};
@@ -11,6 +12,7 @@ use crate::codec::{Json, Nullable, codec_id};
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::key::Types;
+use crate::operator::awaiting::AsyncProcessorOperator;
 use crate::operator::fan_out::{Branch, FanOutOperator, LateOperator, SplitOperator};
 use crate::operator::hand_over::{ByCodec, ByLane, HandOverOperator};
 use crate::operator::merge::MergeOperator;
@@ -20,7 +22,7 @@ use crate::operator::stateless::{
     Boxed, Filter, FilterNot, FlatMap, FlatMapValues, ForEachEnd, Map, MapValues, Peek, Pipe, SelectKey, ToChild,
     TryMapValues, WithKey, WithValue,
 };
-use crate::processor::{FieldBuild, FieldSeed, FitsLane, Init, Mode, Processor, Unconfigured};
+use crate::processor::{FieldBuild, FieldSeed, FitsLane, Handlers, Init, Mode, Processor, Unconfigured};
 use crate::sink::Sink;
 
 /// A stream of records with keys `K`, values `V` and lane state `L` (see [`lane_state`](super::lane_state)).
@@ -42,6 +44,11 @@ pub struct Stream<K, V, L, P = Boxed<K, V>> {
 /// The stream behind a processor `Q` on lane state `L`: what the processor forwards.
 pub type Processed<Q, L> =
     Stream<<Q as Processor>::OutKey, <Q as Processor>::OutValue, <<Q as Processor>::Mode as Mode<Q>>::Lane<L>>;
+
+/// The processor, where it is one.
+type This<Q> = <<Q as Processor>::Mode as Mode<Q>>::This;
+/// The lane, where the stream has the key that the processor takes.
+type LaneOf<Q, K, L> = <K as InputKey<Q, <Q as Processor>::InKey>>::On<L>;
 
 impl<K, V, L, P> std::fmt::Debug for Stream<K, V, L, P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -378,18 +385,31 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
     /// Runs a processor.
     pub fn process<Q>(self) -> Processed<Q, L>
     where
-        Q: Unconfigured + FitsLane<K, L>,
-        K: InputKey<Q, Q::InKey>,
-        V: InputValue<Q, Q::InValue>,
+        Q: Processor,
+        This<Q>: Unconfigured + FitsLane<K, LaneOf<This<Q>, K, L>>,
+        K: InputKey<This<Q>, <This<Q> as Processor>::InKey>,
+        V: InputValue<This<Q>, <This<Q> as Processor>::InValue>,
         L: LaneState<K>,
     {
-        self.process_with(Q::init)
+        let (draft, node) = self.run(<This<Q>>::init);
+        Stream::at(draft, Outlet { node, branch: 0 })
     }
 
     /// Runs a processor that has configuration: `process_with(move || P::init(limit))`. The closure runs once per lane.
     pub fn process_with<Q>(self, init: impl Fn() -> Init<Q> + Send + Sync + 'static) -> Processed<Q, L>
     where
-        Q: FitsLane<K, L>,
+        Q: FitsLane<K, LaneOf<Q, K, L>>,
+        K: InputKey<Q, <Q as Processor>::InKey>,
+        V: InputValue<Q, <Q as Processor>::InValue>,
+        L: LaneState<K>,
+    {
+        let (draft, node) = self.run(init);
+        Stream::at(draft, Outlet { node, branch: 0 })
+    }
+
+    fn run<Q>(self, init: impl Fn() -> Init<Q> + Send + Sync + 'static) -> (Shared, NodeId)
+    where
+        Q: Handlers,
         K: InputKey<Q, Q::InKey>,
         V: InputValue<Q, Q::InValue>,
         L: LaneState<K>,
@@ -427,10 +447,12 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
             } else {
                 KeptKey::Record
             };
-            Ok(Box::new(ProcessorOperator::new(&owner, processor, kept, b.children.first().copied(), sampled)))
+            let operator = ProcessorOperator::new(&owner, processor, kept, b.children.first().copied(), sampled);
+            Ok(if Q::ASYNC { Box::new(AsyncProcessorOperator::new(operator)) } else { Box::new(operator) })
         });
         let ends = <Q::Mode as Mode<Q>>::ENDS;
-        let (draft, node) = self.node(NodeKind::Processor, |_| Name::Type(Q::NAME), 1, ends, factory);
+        let stream = if Q::ASYNC { self.begin_sub::<Q>() } else { self.erase() };
+        let (draft, node) = stream.node(NodeKind::Processor, |_| Name::Type(Q::NAME), 1, ends, factory);
         for decl in Q::FIELDS {
             let codec = (decl.key_codec)().unwrap_or_else(L::codec);
             let mut draft = draft.borrow_mut();
@@ -439,6 +461,32 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
                 draft.peeks();
             }
         }
+        (draft, node)
+    }
+}
+
+impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
+    /// Lets a processor that may wait be the entry of a sub-topology: records are handed over, each to the lane of the key
+    /// that it runs under.
+    fn begin_sub<Q: Handlers>(self) -> Stream<K, V, L>
+    where
+        K: InputKey<Q, Q::InKey>,
+        V: InputValue<Q, Q::InValue>,
+    {
+        let stream = self.erase();
+        if stream.draft.borrow().is_hand_over(stream.at) {
+            return stream;
+        }
+        // The stream's types are the processor's own, which are `Send`: its bounds say so.
+        let (draft, node) = stream.node(
+            NodeKind::HandOver,
+            |_| Name::Behind,
+            1,
+            false,
+            Arc::new(|b| {
+                Ok(Box::new(HandOverOperator::<Q::InKey, Q::InValue, ByLane>::new(ByLane, b.receiving_lanes)))
+            }),
+        );
         Stream::at(draft, Outlet { node, branch: 0 })
     }
 }
@@ -458,7 +506,18 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, Option<V>>> Stream<K, Option
     }
 }
 
+impl<K, V, L, P> Stream<K, V, L, P> {
+    pub(crate) fn place(&self) -> Place {
+        Place::of(&self.draft)
+    }
+}
+
 impl<K: 'static, V: 'static, L> Stream<K, V, L> {
+    pub(crate) fn with_label(mut self, label: &str) -> Self {
+        label.clone_into(&mut self.label);
+        self
+    }
+
     fn with_name(mut self, name: &str, replace: bool) -> Self {
         {
             let mut draft = self.draft.borrow_mut();

@@ -1,6 +1,7 @@
 use std::marker::PhantomData;
 
 use super::builder::{Outlet, Shared};
+use super::fragment::Place;
 use super::lane_state::Lane;
 use super::stream::Stream;
 use crate::key::Types;
@@ -15,6 +16,12 @@ pub struct Table<K, V, C> {
 impl<K, V, C> std::fmt::Debug for Table<K, V, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Table({})", self.draft.borrow().label(self.at.node))
+    }
+}
+
+impl<K, V, C> Table<K, V, C> {
+    pub(crate) fn place(&self) -> Place {
+        Place::of(&self.draft)
     }
 }
 

@@ -261,3 +261,70 @@ fn a_graph_is_json_for_programs() {
     assert_eq!(json["stores"][0]["kind"], "timestamped-key-value");
     assert_eq!(json["sub_topologies"], 2);
 }
+
+mod described {
+    use crate::prelude::*;
+    use crate::topology::{StaticGraph, StaticNode};
+
+    #[source(topic = "lines", key = String, value = String, value_codec = Utf8)]
+    struct Lines;
+
+    #[sink(topic = "counts", key = String, value = u64, value_codec = Be)]
+    struct WordCounts;
+
+    #[topology]
+    fn words(t: &mut Topology) {
+        let lines = t.source::<Lines>();
+        let counts = lines.filter(|_, l| !l.is_empty()).group_by(|_, l| l.clone()).count();
+        counts.to_stream().sink::<WordCounts>();
+    }
+
+    #[test]
+    fn the_text_of_a_topology_describes_what_is_built() {
+        let built = words::build().unwrap();
+        assert_eq!(words::GRAPH.difference(&built), None);
+        assert_eq!(
+            words::GRAPH.describe(),
+            "Topologies:
+   Topology: words
+    Source: lines (source Lines)
+      --> lines.select_key
+    Processor: lines.select_key (select_key)
+      --> counts
+      <-- lines
+    Processor: counts (count)
+      --> WordCounts
+      <-- lines.select_key
+    Sink: WordCounts (sink WordCounts)
+      <-- counts
+"
+        );
+        assert_eq!(
+            words::GRAPH.mermaid(),
+            "flowchart TD
+  n0([\"lines<br/>source Lines\"])
+  n1[\"lines.select_key<br/>select_key\"]
+  n2[\"counts<br/>count\"]
+  n3([\"WordCounts<br/>sink\"])
+  n0 --> n1
+  n1 --> n2
+  n2 --> n3
+"
+        );
+        let json = words::GRAPH.json();
+        assert_eq!(json["nodes"][2]["inputs"][0], "lines.select_key");
+        assert_eq!(json["name"], "words");
+    }
+
+    #[test]
+    fn a_description_that_is_not_what_is_built_is_found() {
+        const NODE: StaticNode = StaticNode { name: "lines", step: "source", of: "Lines", inputs: &[] };
+        let built = words::build().unwrap();
+        let less = StaticGraph { name: "words", nodes: &[NODE] };
+        assert!(less.difference(&built).is_some_and(|d| d.contains("WordCounts")));
+        let mut nodes = words::GRAPH.nodes.to_vec();
+        nodes[3].inputs = &["lines"];
+        let other = StaticGraph { name: "words", nodes: nodes.leak() };
+        assert!(other.difference(&built).is_some_and(|d| d.contains("`WordCounts` is fed by")));
+    }
+}

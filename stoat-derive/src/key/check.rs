@@ -10,7 +10,7 @@ use super::Key;
 
 pub(crate) fn check(key: &Key, errors: &mut Errors) {
     if let Data::Union(u) = &key.input.data {
-        errors.on(u.union_token, "a union cannot be a key: nobody knows which field is meant");
+        errors.on("S203", u.union_token, "a union cannot be a key: nobody knows which field is meant");
         return;
     }
     for field in key.fields() {
@@ -34,7 +34,7 @@ pub(crate) fn check(key: &Key, errors: &mut Errors) {
         _ => (&key.codec, "Bytes", "a `Vec<u8>`"),
     };
     match key.newtype() {
-        None => errors.on(
+        None => errors.on("S206", 
             codec,
             format!(
                 "codec `{shown}` cannot encode `{}`: it writes one value, so it takes a struct of one field; use `Json`, \
@@ -45,7 +45,7 @@ pub(crate) fn check(key: &Key, errors: &mut Errors) {
         Some(field) => {
             if let Some(other) = other_codec(&field.ty).filter(|o| *o != shown) {
                 let ty = field.ty.to_token_stream().to_string().replace(' ', "");
-                errors.on(
+                errors.on("S207", 
                     codec,
                     format!("codec `{shown}` cannot encode `{ty}`: it writes {wraps}; use `{other}`"),
                 );
@@ -89,7 +89,7 @@ impl<'ast> Visit<'ast> for Types<'_> {
                 _ => "",
             };
             if !why.is_empty() {
-                self.errors.on(&last.ident, format!("`{name}` cannot be part of a key: {why}"));
+                self.errors.on("S204", &last.ident, format!("`{name}` cannot be part of a key: {why}"));
             }
         }
         visit::visit_type_path(self, ty);
@@ -119,7 +119,7 @@ fn serde(attrs: &[Attribute], errors: &mut Errors) {
             if let Some(name) = meta.path().get_ident().map(ToString::to_string)
                 && REFUSED.contains(&&*name)
             {
-                errors.on(
+                errors.on("S205", 
                     meta.path(),
                     format!(
                         "`#[serde({name})]` cannot be on a key: keys that are not equal could get the same bytes; remove it, or \

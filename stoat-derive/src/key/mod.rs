@@ -57,7 +57,10 @@ pub(crate) fn derive(tokens: TokenStream) -> TokenStream {
         expand::expand(&key)
     } else {
         let mut out = errors.to_token_stream();
-        out.extend(expand::stub(&key));
+        // What a union lacks for a key is not the point.
+        if !matches!(key.input.data, Data::Union(_)) {
+            out.extend(expand::stub(&key));
+        }
         out
     }
 }
@@ -70,14 +73,13 @@ fn read(input: DeriveInput, errors: &mut Errors) -> Key {
         [] => Args::none("key"),
         [one, more @ ..] => {
             for a in more {
-                errors.on(a, "a key type has one `#[key(..)]`");
+                errors.on("S202", a, "a key type has one `#[key(..)]`");
             }
-            match one.meta.require_list() {
-                Ok(l) => Args::read("key", l.tokens.clone(), KNOWN, errors),
-                Err(e) => {
-                    errors.push(e);
-                    Args::none("key")
-                }
+            if let Ok(l) = one.meta.require_list() {
+                Args::read("key", l.tokens.clone(), KNOWN, errors)
+            } else {
+                errors.on("S201", one, "name the key's codec: write `#[key(codec = Json)]` (or Utf8, Be, Bytes)");
+                return Key { input, krate: quote::quote!(::stoat_core), codec: None };
             }
         }
     };
@@ -92,6 +94,7 @@ fn read(input: DeriveInput, errors: &mut Errors) -> Key {
         let name = &input.ident;
         if !misspelt {
             errors.on(
+                "S201",
                 name,
                 format!(
                     "`{name}` names no codec: add `#[key(codec = Json)]` (or Utf8, Be, Bytes) below `#[derive(Key)]`"

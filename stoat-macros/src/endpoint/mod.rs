@@ -60,6 +60,8 @@ pub(crate) fn expand(kind: Kind, args: TokenStream, item: TokenStream) -> TokenS
         out.extend(item);
         return out;
     };
-    let (code, item) = (expand::expand(&endpoint), &endpoint.item);
+    let item = &endpoint.item;
+    // An impl for a generic struct would have an error of its own.
+    let code = item.generics.params.is_empty().then(|| expand::expand(&endpoint));
     quote!(#item #errors #code)
 }

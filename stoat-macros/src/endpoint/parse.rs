@@ -1,7 +1,7 @@
 //! Reads the arguments and checks what can be seen in them.
 
 use proc_macro2::TokenStream;
-use stoat_macro_support::{Args, Errors, krate, plain};
+use stoat_macro_support::{Args, Errors, krate, plain, wrong_item};
 use syn::ItemStruct;
 
 use super::{Endpoint, Kind};
@@ -30,17 +30,16 @@ const SINK: &[&str] = &["topic", "key", "value", "key_codec", "value_codec", "na
 
 pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Endpoint> {
     let word = kind.word();
-    let item: ItemStruct = if let Ok(i) = syn::parse2(item.clone()) {
-        i
-    } else {
-        errors.at(
-            proc_macro2::Span::call_site(),
-            format!("`#[{word}]` goes on a struct that names the {word}: `struct Name;`"),
-        );
-        return None;
+    let item: ItemStruct = match syn::parse2(item.clone()) {
+        Ok(i) => i,
+        Err(e) => {
+            let text = format!("`#[{word}]` goes on a struct that names the {word}: `struct Name;`");
+            wrong_item("S101", "struct", &item, e, &text, errors);
+            return None;
+        }
     };
     if !item.generics.params.is_empty() {
-        errors.on(&item.generics, format!("a {word} is one topic with fixed types: it cannot be generic"));
+        errors.on("S102", &item.generics, format!("a {word} is one topic with fixed types: it cannot be generic"));
     }
     let args = Args::read(word, args, if kind == Kind::Source { SOURCE } else { SINK }, errors);
     let krate = krate(&args, errors);
@@ -48,12 +47,13 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
     if let Some(t) = &topic
         && let Some(why) = bad_topic(&t.value())
     {
-        errors.on(t, why);
+        errors.on("S103", t, why);
     }
     let name = &item.ident;
     let missing: Vec<&str> = ["topic", "value"].into_iter().filter(|a| !args.has(a)).collect();
     if !missing.is_empty() {
         errors.on(
+            "S104",
             name,
             format!(
                 "`{name}` names no {}: write `#[{word}(topic = \"my-topic\", key = K, value = V)]`",
@@ -64,12 +64,13 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
     let decode_only = args.flag("decode_only", errors);
     if decode_only && !args.has("key_codec") {
         errors.at(
+            "S105",
             args.span("decode_only").expect("the flag was found"),
             "`decode_only` needs `key_codec = ..`: the key type's own codec can encode",
         );
     }
     if args.has("key_codec") && !args.has("key") {
-        errors.at(
+        errors.at("S106", 
             args.span("key_codec").expect("the argument was found"),
             "`key_codec` without `key`: name the key's type, `key = K`; without it the key is bytes that may be missing",
         );
@@ -84,6 +85,7 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
         ["monotonic", "out_of_orderness", "watermark"].into_iter().filter(|a| args.has(a)).collect();
     if let [first, second, ..] = strategies[..] {
         errors.at(
+            "S107",
             args.span(second).expect("the argument was found"),
             format!(
                 "`{second}` and `{first}` both say how the watermark follows the records: keep one. `monotonic` is for \
@@ -104,6 +106,7 @@ pub(super) fn parse(kind: Kind, args: TokenStream, item: TokenStream, errors: &m
     let (idleness, future_bound) = (millis("idleness"), millis("future_bound"));
     if close_on_idle == Some(0) {
         errors.at(
+            "S108",
             args.span("close_on_idle").expect("the argument was found"),
             "`close_on_idle` is zero: each pause between two records would close what is open; give a time of silence, or \
              leave it out",

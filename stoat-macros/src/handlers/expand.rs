@@ -15,6 +15,7 @@ use super::{Handler, Handlers};
 ///     fn process(&mut self, record, cx) -> Result<()> { /* checks the types, calls `on_click` */ }
 ///     fn fire(&mut self, field, fired, cx) -> Result<()> { /* one `if` per timer */ }
 ///     fn punctuate(&mut self, which, cx) -> Result<()> { .. }
+///     fn call(&mut self, call, cx) -> CallFuture { .. }    // instead of these, where a handler is `async`
 /// }
 /// ```
 pub(super) fn expand(h: &Handlers) -> TokenStream {
@@ -28,22 +29,23 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
     let record = quote!(#krate::record::Record<#in_key, #in_value>);
     let fired = quote!(#krate::processor::Fired<#in_key>);
 
+    let waiting = is_async(h);
     let names = h.timers.iter().map(|t| {
         let (cfgs, name) = (&t.handler.cfgs, plain(&t.field));
         quote!(#(#cfgs)* #name)
     });
     let faulty = &h.faulty;
-    let process = h.process.as_ref().map_or_else(
-        // An error was reported.
+    let process = h.process.as_ref().filter(|_| !waiting).map_or_else(
+        // An error was reported, or `call` has it.
         || {
             quote!({
                 let _ = (record, cx);
-                ::core::unreachable!()
+                #krate::__private::no_handler::<Self>(0)
             })
         },
         |p| call(krate, p, &[(quote!(record), &record, false), (quote!(cx), &context, true)]),
     );
-    let arms = h.timers.iter().map(|t| {
+    let arms = h.timers.iter().filter(|_| !waiting).map(|t| {
         let (cfgs, index) = (&t.handler.cfgs, index(krate, &t.field));
         let call = call(krate, &t.handler, &[(quote!(fired), &fired, false), (quote!(cx), &context, true)]);
         quote! {
@@ -65,7 +67,8 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
         Some(quote!(#(#cfgs)* let _ = #check;))
     });
     let punctuators = punctuators(h, &context);
-    let used = if h.timers.is_empty() { quote!(let _ = (field, fired, cx);) } else { TokenStream::new() };
+    let waits = if waiting { waits(h, [&record, &fired, &context]) } else { TokenStream::new() };
+    let used = if h.timers.is_empty() || waiting { quote!(let _ = (field, fired, cx);) } else { TokenStream::new() };
     quote! {
         #[automatically_derived]
         #[allow(unused_qualifications)]
@@ -82,6 +85,7 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
                 #krate::__private::no_handler::<Self>(field)
             }
             #punctuators
+            #waits
         }
     }
 }
@@ -111,7 +115,10 @@ fn punctuators(h: &Handlers, context: &TokenStream) -> TokenStream {
             }
         }
     });
-    let ended = quote!(#krate::processor::Context<Self, #krate::processor::End>);
+    if is_async(h) {
+        return quote!(const PUNCTUATORS: &'static [#krate::operator::Punctuator] = &[#(#decls),*];);
+    }
+    let ended = ended(krate);
     let arms = h.punctuators.iter().map(|p| {
         let cfgs = &p.handler.cfgs;
         let call = if p.over.is_some() {
@@ -140,6 +147,91 @@ fn punctuators(h: &Handlers, context: &TokenStream) -> TokenStream {
     }
 }
 
+/// The context of a punctuator without a key.
+fn ended(krate: &TokenStream) -> TokenStream {
+    quote!(#krate::processor::Context<Self, #krate::processor::End>)
+}
+
+/// Whether a handler may wait.
+fn is_async(h: &Handlers) -> bool {
+    let timers = h.timers.iter().map(|t| &t.handler);
+    h.process.iter().chain(timers).chain(h.punctuators.iter().map(|p| &p.handler)).any(|h| h.is_async)
+}
+
+/// All handlers as futures, where one is `async`.
+fn waits(h: &Handlers, [record, fired, context]: [&TokenStream; 3]) -> TokenStream {
+    let krate = &h.krate;
+    let process = h.process.as_ref().map(|p| {
+        let call = future(krate, p, &[(quote!(record), record, false), (quote!(cx), context, true)]);
+        quote!(#call)
+    });
+    let process = process.unwrap_or_else(|| quote!(#krate::__private::ready(#krate::__private::no_handler::<Self>(0))));
+    let timers = h.timers.iter().map(|t| {
+        let (cfgs, index) = (&t.handler.cfgs, index(krate, &t.field));
+        let call = future(krate, &t.handler, &[(quote!(fired), fired, false), (quote!(cx), context, true)]);
+        quote!(#(#cfgs)* if field == #index { return #call; })
+    });
+    let ended = ended(krate);
+    let punctuators = h.punctuators.iter().map(|p| {
+        let cfgs = &p.handler.cfgs;
+        let call = if p.over.is_some() {
+            future(krate, &p.handler, &[(quote!(cx), context, true)])
+        } else {
+            // Its context is another one, which the future owns.
+            let called = called(krate, &p.handler, &[(quote!(&mut cx), &ended, true)]);
+            let called = if p.handler.is_async { quote!(#called.await) } else { called };
+            let result = result(krate, &p.handler, &called);
+            quote! {
+                ::std::boxed::Box::pin(async move {
+                    let mut cx: #ended = #krate::processor::Context::without_key(cx);
+                    #result
+                })
+            }
+        };
+        quote! {
+            #(#cfgs)*
+            if which == nth { return #call; }
+            #(#cfgs)*
+            let nth = nth + 1;
+        }
+    });
+    quote! {
+        const ASYNC: bool = true;
+        #[allow(unused_variables)]
+        fn call<'__a>(
+            &'__a mut self,
+            call: #krate::processor::Call<Self>,
+            cx: &'__a mut #context,
+        ) -> #krate::processor::CallFuture<'__a> {
+            match call {
+                #krate::processor::Call::Record(record) => #process,
+                #krate::processor::Call::Fired(field, fired) => {
+                    #(#timers)*
+                    #krate::__private::ready(#krate::__private::no_handler::<Self>(field))
+                }
+                #krate::processor::Call::Punctuate(which) => {
+                    let nth = 0_usize;
+                    #(#punctuators)*
+                    #krate::__private::ready(#krate::__private::no_handler::<Self>(which))
+                }
+            }
+        }
+    }
+}
+
+/// A handler as a future. What is not `Send` in it is reported on the handler's name.
+fn future(krate: &TokenStream, handler: &Handler, given: &[(TokenStream, &TokenStream, bool)]) -> TokenStream {
+    if !handler.is_async {
+        let call = call(krate, handler, given);
+        return quote!(#krate::__private::ready(#call));
+    }
+    // Wholly at the name: what is wrong with the future is reported where the future is.
+    let called = at(&called(krate, handler, given), handler.ident.span());
+    let waits = at(&quote!(#krate::__private::waits), handler.ident.span());
+    let into = into_result(krate, handler);
+    quote_spanned!(handler.ident.span()=> #waits(#called, #into))
+}
+
 /// The place of a field in `Processor::FIELDS`.
 fn index(krate: &TokenStream, field: &Ident) -> TokenStream {
     let name = plain(field);
@@ -149,6 +241,10 @@ fn index(krate: &TokenStream, field: &Ident) -> TokenStream {
 /// Calls a handler: each argument is given with its type spelt out, so that a wrong one has our message on the user's
 /// type.
 fn call(krate: &TokenStream, handler: &Handler, given: &[(TokenStream, &TokenStream, bool)]) -> TokenStream {
+    result(krate, handler, &called(krate, handler, given))
+}
+
+fn called(krate: &TokenStream, handler: &Handler, given: &[(TokenStream, &TokenStream, bool)]) -> TokenStream {
     let args = handler.args.iter().zip(given).map(|(ty, (value, got, by_ref))| {
         let (ty, method) = match ty {
             Type::Reference(r) if *by_ref => (&*r.elem, quote!(from_given_mut)),
@@ -157,12 +253,18 @@ fn call(krate: &TokenStream, handler: &Handler, given: &[(TokenStream, &TokenStr
         quote_spanned!(ty.span()=> <#ty as #krate::processor::HandlerArg<Self, #got>>::#method(#value))
     });
     let ident = &handler.ident;
-    let called = quote!(Self::#ident(self, #(#args),*));
-    match &handler.output {
-        Some(ty) => {
-            let result = at(&quote!(#krate::processor::HandlerResult<Self>), ty.span());
-            quote_spanned!(ty.span()=> <#ty as #result>::into_result(#called))
-        }
-        None => called,
-    }
+    quote!(Self::#ident(self, #(#args),*))
+}
+
+/// What turns a handler's result into ours; a handler without a return type has an error.
+fn into_result(krate: &TokenStream, handler: &Handler) -> Option<TokenStream> {
+    let ty = handler.output.as_ref()?;
+    let result = at(&quote!(#krate::processor::HandlerResult<Self>), ty.span());
+    Some(quote_spanned!(ty.span()=> <#ty as #result>::into_result))
+}
+
+fn result(krate: &TokenStream, handler: &Handler, called: &TokenStream) -> TokenStream {
+    let into = into_result(krate, handler);
+    let span = handler.output.as_ref().map_or_else(|| handler.ident.span(), Spanned::span);
+    quote_spanned!(span=> #into(#called))
 }

@@ -33,6 +33,8 @@ pub(crate) struct Handler {
     args: Vec<Type>,
     /// The return type; `None`: none is written.
     output: Option<Type>,
+    /// Whether it may wait.
+    is_async: bool,
 }
 
 /// `#[on_timer(field)]`

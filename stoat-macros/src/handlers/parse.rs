@@ -1,8 +1,8 @@
 //! Reads the impl: which method handles what, and whether its shape is right.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
-use stoat_macro_support::{Args, Errors, closest, krate, plain};
+use stoat_macro_support::{Args, Errors, RawBodies, closest, krate, plain, wrong_item};
 use syn::{
     Attribute, FnArg, ImplItem, ImplItemFn, ItemImpl, Meta, PathArguments, ReceiverKind, ReturnType, Type, parse_quote,
 };
@@ -12,14 +12,18 @@ use super::{Handler, Handlers, OnTimer, Punctuate};
 const MARKS: &[&str] = &["process", "on_timer", "punctuate"];
 
 pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Handlers> {
-    let Ok(mut item) = syn::parse2::<ItemImpl>(item) else {
-        errors.at(Span::call_site(), "`#[handlers]` goes on `impl P { .. }` of a processor `P`");
-        return None;
+    let (signatures, bodies) = RawBodies::take(item.clone());
+    let mut item = match syn::parse2::<ItemImpl>(signatures) {
+        Ok(i) => i,
+        Err(e) => {
+            wrong_item("S401", "impl", &item, e, "`#[handlers]` goes on `impl P { .. }` of a processor `P`", errors);
+            return None;
+        }
     };
     let args = Args::read("handlers", args, &["crate"], errors);
     let krate = krate(&args, errors);
     if let Some((path, _)) = &item.trait_ {
-        errors.on(path, "`#[handlers]` goes on an inherent impl: write `impl P { .. }`");
+        errors.on("S401", path, "`#[handlers]` goes on an inherent impl: write `impl P { .. }`");
         return None;
     }
     let mut all = Handlers {
@@ -41,7 +45,7 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
         }
     }
     if !present {
-        errors.on(
+        errors.on("S402", 
             &item.self_ty,
             format!(
                 "`{owner}` has no `#[process]` handler: add `#[process] fn on_record(&mut self, record: Record<K, V>, cx: &mut \
@@ -49,6 +53,7 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
             ),
         );
     }
+    bodies.put(&mut item);
     all.item = item;
     Some(all)
 }
@@ -71,13 +76,15 @@ fn take_mark(f: &mut ImplItemFn, errors: &mut Errors) -> Option<(&'static str, A
         let mark = if let Some(m) = MARKS.iter().find(|m| **m == name) {
             m
         } else if let Some(m) = closest(&name, MARKS) {
-            errors.on(a.path(), format!("unknown handler attribute `{name}`: did you mean `{m}`?"));
+            errors.on("S403", a.path(), format!("unknown handler attribute `{name}`: did you mean `{m}`?"));
             m
         } else {
             return true;
         };
         match &found {
-            Some((first, _)) => errors.on(a, format!("a method handles one thing: it already has `#[{first}]`")),
+            Some((first, _)) => {
+                errors.on("S404", a, format!("a method handles one thing: it already has `#[{first}]`"));
+            }
             None => found = Some((mark, a.clone())),
         }
         false
@@ -98,13 +105,14 @@ fn method(
             if let Meta::List(l) = &attr.meta
                 && !l.tokens.is_empty()
             {
-                errors.on(&l.tokens, "`#[process]` takes no arguments");
+                errors.on("S405", &l.tokens, "`#[process]` takes no arguments");
             }
             let Some(handler) = handler(f, "process", errors) else {
                 return;
             };
             match &all.process {
                 Some(first) => errors.on(
+                    "S406",
                     &handler.ident,
                     format!(
                         "`{owner}` already has a `#[process]` handler, `{}`: a processor has one input; keep one",
@@ -121,7 +129,7 @@ fn method(
             };
             let handler = handler(f, "on_timer", errors);
             let Some(field) = field else {
-                errors.on(attr, "`#[on_timer]` names one timer field: write `#[on_timer(idle)]`");
+                errors.on("S407", attr, "`#[on_timer]` names one timer field: write `#[on_timer(idle)]`");
                 return;
             };
             let Some(handler) = handler else {
@@ -130,6 +138,7 @@ fn method(
             };
             match all.timers.iter().find(|t| plain(&t.field) == plain(&field)) {
                 Some(first) => errors.on(
+                    "S408",
                     &handler.ident,
                     format!(
                         "timer `{}` of `{owner}` already has a handler, `{}`: keep one",
@@ -146,18 +155,20 @@ fn method(
                 _ => Args::none("punctuate"),
             };
             if !args.has("every") {
-                errors.on(attr, "how often? write `#[punctuate(every = \"10s\")]`");
+                errors.on("S409", attr, "how often? write `#[punctuate(every = \"10s\")]`");
             }
             let every = args.duration("every", errors);
             if every.is_some_and(|e| e.is_zero()) {
-                errors.at(args.span("every").expect("it was given"), "`every` must be longer than zero");
+                errors.at("S409", args.span("every").expect("it was given"), "`every` must be longer than zero");
             }
             let wall = args.word("clock", &["event", "wall"], errors) == Some("wall");
             let over = args.parse::<Ident>("over", errors);
             if !args.has("over") {
                 without_key(f, &all.krate);
             }
-            let Some(handler) = handler(f, "punctuate", errors) else {
+            // Whether there is a key is not known.
+            let unclear = args.has("over") && over.is_none();
+            let Some(handler) = handler(f, "punctuate", errors).filter(|_| !unclear) else {
                 return;
             };
             all.punctuators.push(Punctuate { every: every.unwrap_or_default(), wall, over, handler });
@@ -217,14 +228,11 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
             clippy::needless_pass_by_value,
             clippy::needless_pass_by_ref_mut,
             clippy::unused_self,
-            clippy::unnecessary_wraps
+            clippy::unnecessary_wraps,
+            clippy::unused_async
         )]
     });
     let mut faults = Vec::new();
-    if let Some(a) = &f.sig.asyncness {
-        errors.on(a, "`async` handlers are not supported yet: a handler runs on its lane and must not wait");
-        return None;
-    }
     if !receiver {
         faults.push("take `&mut self` first".to_owned());
     }
@@ -239,7 +247,7 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
         faults.push("have no type parameters".to_owned());
     }
     if !faults.is_empty() {
-        errors.on(&f.sig.ident, format!("`{name}` must {}; expected `{expected}`", faults.join(", and ")));
+        errors.on("S410", &f.sig.ident, format!("`{name}` must {}; expected `{expected}`", faults.join(", and ")));
         return None;
     }
     Some(Handler {
@@ -247,5 +255,6 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
         cfgs: f.attrs.iter().filter(|a| a.path().is_ident("cfg")).cloned().collect(),
         args: rest,
         output,
+        is_async: f.sig.asyncness.is_some(),
     })
 }

@@ -30,7 +30,7 @@ fn owned(p: &Processor) -> impl Iterator<Item = &Field> {
     p.fields.iter().filter(|f| f.role.name().is_some())
 }
 
-fn processor(p: &Processor) -> TokenStream {
+pub(super) fn processor(p: &Processor) -> TokenStream {
     let krate = &p.krate;
     let (name, shown) = (&p.item.ident, plain(&p.item.ident));
     let (generics, args, bounds) = p.item.generics.split_for_impl();
@@ -38,7 +38,8 @@ fn processor(p: &Processor) -> TokenStream {
     let (key, value) = match &p.input {
         Input::Types(t) => (t.0.to_token_stream(), t.1.to_token_stream()),
         Input::Error(e) if e.is_empty() => (quote!(()), in_key),
-        Input::Error(e) => (e.clone(), in_key),
+        // An expression that is an error makes the type one, about which nobody complains.
+        Input::Error(e) => (quote!([(); #e]), in_key),
     };
     let (out_key, out_value, mode) = match &p.output {
         Output::None => {
@@ -204,7 +205,7 @@ fn check(p: &Processor, f: &Field, owner: &Ident) -> TokenStream {
     };
     let advice = format!(
         "timer `{field}` of `{name}` has no handler: add `#[on_timer({field})] fn on_{field}(&mut self, fired: Fired<{key}>, cx: &mut \
-         Context<Self>) -> Result<()>` to `#[handlers] impl {name}`",
+         Context<Self>) -> Result<()>` to `#[handlers] impl {name}` [S322]",
         name = plain(&p.item.ident)
     );
     quote_spanned! {f.ident.span()=>

@@ -6,7 +6,7 @@ mod parse;
 mod tests;
 
 use proc_macro2::{Ident, TokenStream};
-use quote::{ToTokens, quote};
+use quote::quote;
 use stoat_macro_support::Errors;
 use syn::{Attribute, Expr, ItemStruct, Path, Type};
 
@@ -77,10 +77,10 @@ type FieldCodec = Option<Path>;
 
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::new();
-    let Some(processor) = parse::parse(args, item.clone(), &mut errors) else {
-        let mut out = errors.to_token_stream();
-        out.extend(item);
-        return out;
+    let Some(processor) = parse::parse(args.clone(), item.clone(), &mut errors) else {
+        // Its handlers need not complain as well.
+        let stub = parse::stub(args, &item).map(|p| expand::processor(&p));
+        return quote!(#item #errors #stub);
     };
     let item = &processor.item;
     // Whatever borrows cannot be a processor; the trait's own complaints would bury that.

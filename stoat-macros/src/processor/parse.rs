@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote;
-use stoat_macro_support::{Args, Errors, closest, krate, plain};
-use syn::{Attribute, Expr, Fields, GenericArgument, ItemStruct, Meta, Path, PathArguments, Token, Type, parse_quote};
+use quote::{ToTokens, quote};
+use stoat_macro_support::{Args, Errors, closest, krate, plain, wrong_item};
+use syn::{
+    Attribute, DeriveInput, Expr, Fields, GenericArgument, ItemStruct, Meta, Path, PathArguments, Token, Type,
+    parse_quote,
+};
 
 use super::{Field, FieldCodec, Input, Output, Processor, Role};
 
@@ -14,19 +17,20 @@ const ROLES: &[&str] = &["state", "timer", "store", "local"];
 const STORES: &[&str] = &["KeyValueStore"];
 
 pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -> Option<Processor> {
-    let Ok(mut item) = syn::parse2::<ItemStruct>(item) else {
-        errors.at(
-            Span::call_site(),
-            "`#[processor]` goes on a struct; its handlers stand in an impl under `#[handlers]`",
-        );
-        return None;
+    let mut item = match syn::parse2::<ItemStruct>(item.clone()) {
+        Ok(i) => i,
+        Err(e) => {
+            let text = "`#[processor]` goes on a struct; its handlers stand in an impl under `#[handlers]`";
+            wrong_item("S301", "struct", &item, e, text, errors);
+            return None;
+        }
     };
     let args = Args::read("processor", args, KNOWN, errors);
     let krate = krate(&args, errors);
-    let input = input(&args, &item.ident, errors);
+    let input = input(&args, &item.ident);
     let output = output(&args, errors);
     if let Some(l) = item.generics.lifetimes().next() {
-        errors.on(l, "a processor lives as long as its lane: it cannot borrow");
+        errors.on("S304", l, "a processor lives as long as its lane: it cannot borrow");
     }
     let key = match &input {
         Input::Types(t) => t.0.clone(),
@@ -37,7 +41,11 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
         Fields::Named(named) => named.named.iter_mut().map(|f| field(f, &key, &krate, errors)).collect(),
         Fields::Unit => Vec::new(),
         Fields::Unnamed(f) => {
-            errors.on(f, "a processor's fields have names: they name its stores; write `struct P { open: .. }`");
+            errors.on(
+                "S305",
+                f,
+                "a processor's fields have names: they name its stores; write `struct P { open: .. }`",
+            );
             item.fields = Fields::Unit;
             item.semi_token = Some(Token![;](Span::call_site()));
             Vec::new()
@@ -47,23 +55,30 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
     Some(Processor { item, krate, input, output, fields })
 }
 
-fn input(args: &Args, name: &Ident, errors: &mut Errors) -> Input {
+/// A processor without fields, in the place of an enum or a union.
+pub(super) fn stub(args: TokenStream, item: &TokenStream) -> Option<Processor> {
+    let item: DeriveInput = syn::parse2(item.clone()).ok()?;
+    let (name, vis, generics) = (&item.ident, &item.vis, &item.generics);
+    let place: ItemStruct = parse_quote!(#vis struct #name #generics;);
+    parse(args, quote!(#place), &mut Errors::new())
+}
+
+fn input(args: &Args, name: &Ident) -> Input {
+    // The first error stands for the type, and says no less.
+    let mut found = Errors::new();
     if !args.has("input") {
         let text = format!("`{name}` names no input: write `#[processor(input = (K, V), output = W)]`");
-        return Input::Error(syn::Error::new(name.span(), text).to_compile_error());
+        found.at("S302", name.span(), text);
+        return Input::Error(found.to_token_stream());
     }
-    // Where the argument cannot be read, the first error stands for the type, and says no less.
-    let mut found = Errors::new();
     match args.parse::<Type>("input", &mut found) {
         Some(Type::Tuple(t)) if t.elems.len() == 2 => Input::Types(Box::new((t.elems[0].clone(), t.elems[1].clone()))),
         Some(other) => {
             let text = "`input` is a key type and a value type: write `input = (K, V)`";
-            Input::Error(syn::Error::new_spanned(other, text).to_compile_error())
+            found.on("S303", other, text);
+            Input::Error(found.to_token_stream())
         }
-        None => {
-            errors.append(found);
-            Input::Error(TokenStream::new())
-        }
+        None => Input::Error(found.to_token_stream()),
     }
 }
 
@@ -90,7 +105,7 @@ fn field(f: &mut syn::Field, key: &Type, krate: &TokenStream, errors: &mut Error
             && !["doc", "cfg", "allow", "expect", "warn", "deny", "serde"].contains(&&*name)
             && let Some(role) = closest(&name, ROLES)
         {
-            errors.on(a.path(), format!("unknown field attribute `{name}`: did you mean `{role}`?"));
+            errors.on("S306", a.path(), format!("unknown field attribute `{name}`: did you mean `{role}`?"));
             roles.push((role, a.clone()));
             false
         } else {
@@ -98,11 +113,16 @@ fn field(f: &mut syn::Field, key: &Type, krate: &TokenStream, errors: &mut Error
         }
     });
     if let [_, (second, a), ..] = roles.as_slice() {
-        errors.on(a, format!("`{}` has more than one role: keep `#[{}]` or `#[{second}]`", plain(&ident), roles[0].0));
+        errors.on(
+            "S307",
+            a,
+            format!("`{}` has more than one role: keep `#[{}]` or `#[{second}]`", plain(&ident), roles[0].0),
+        );
     }
-    let clear = roles.len() < 2;
-    let role = match roles.into_iter().next().filter(|_| clear) {
-        None if !clear => Role::Local(None),
+    // Where the role is not clear, nothing more is said about it.
+    let mut unclear = Errors::new();
+    let errors = if roles.len() > 1 { &mut unclear } else { errors };
+    let role = match roles.into_iter().next() {
         None => {
             unmarked(&ident, &f.ty, errors);
             Role::Config
@@ -122,7 +142,7 @@ fn unmarked(ident: &Ident, ty: &Type, errors: &mut Errors) {
         "KeyValueStore" => "store",
         _ => return,
     };
-    errors.on(ident, format!("`{}` is a `{last}` and has no mark: add `#[{role}]`", plain(ident)));
+    errors.on("S308", ident, format!("`{}` is a `{last}` and has no mark: add `#[{role}]`", plain(ident)));
 }
 
 fn local(attr: &Attribute, errors: &mut Errors) -> Role {
@@ -130,7 +150,7 @@ fn local(attr: &Attribute, errors: &mut Errors) -> Role {
         Meta::Path(_) => Role::Local(None),
         Meta::List(l) => Role::Local(errors.keep(syn::parse2::<Expr>(l.tokens.clone()))),
         Meta::NameValue(nv) => {
-            errors.on(nv, "write `#[local(expr)]`");
+            errors.on("S314", nv, "write `#[local(expr)]`");
             Role::Local(Some(nv.value.clone()))
         }
     }
@@ -156,7 +176,7 @@ fn owned(
             if last_name(ty).as_deref() == Some("Keyed") {
                 complete(ty, codec.as_ref(), 1, errors);
             } else {
-                errors.on(&*ty, "a `#[state]` field is a `Keyed<V>`: the value of the current key");
+                errors.on("S309", &*ty, "a `#[state]` field is a `Keyed<V>`: the value of the current key");
                 let inner = ty.clone();
                 *ty = parse_quote!(#krate::store::Keyed<#inner>);
             }
@@ -171,7 +191,7 @@ fn owned(
                 }
                 complete(ty, codec.as_ref(), 1, errors);
             } else {
-                errors.on(
+                errors.on("S310", 
                     &*ty,
                     "a `#[timer]` field is a `Timer` (one pending time per key) or `Timers` (many), written as such: an alias \
                      cannot be completed with the key type",
@@ -187,7 +207,7 @@ fn owned(
             if last_name(ty).is_some_and(|n| STORES.contains(&&*n)) {
                 complete(ty, codec.as_ref(), 2, errors);
             } else {
-                errors.on(&*ty, "a `#[store]` field is a `KeyValueStore<K, V>`");
+                errors.on("S311", &*ty, "a `#[store]` field is a `KeyValueStore<K, V>`");
                 *ty = parse_quote!(#krate::store::KeyValueStore<#key, ()>);
             }
             Role::Store { name }
@@ -212,7 +232,7 @@ fn complete(ty: &mut Type, codec: Option<&Path>, n: usize, errors: &mut Errors) 
         return;
     };
     if args.args.len() > n {
-        errors.on(codec, "the codec is named twice: here and in the field's type");
+        errors.on("S312", codec, "the codec is named twice: here and in the field's type");
     } else {
         args.args.push(GenericArgument::Type(parse_quote!(#codec)));
     }
@@ -223,7 +243,7 @@ fn attr_args(role: &'static str, attr: &Attribute, known: &[&'static str], error
         Meta::Path(_) => Args::none(role),
         Meta::List(l) => Args::read(role, l.tokens.clone(), known, errors),
         Meta::NameValue(nv) => {
-            errors.on(nv, format!("write `#[{role}(name = ..)]`"));
+            errors.on("S314", nv, format!("arguments stand in brackets: write `#[{role}(name = \"..\")]`"));
             Args::none(role)
         }
     }
@@ -254,7 +274,7 @@ fn duplicates(name: &Ident, fields: &[Field], errors: &mut Errors) {
         if let Some(other) = seen.insert(stable, quote!(#(#cfgs)*).to_string())
             && other == quote!(#(#cfgs)*).to_string()
         {
-            errors.on(
+            errors.on("S313", 
                 &f.ident,
                 format!(
                     "two fields of `{name}` are named `{stable}`: a store or timer name keys its changelog, so give one \

@@ -112,14 +112,15 @@ impl ::stoat_core::processor::Unconfigured for Sessionize {
 const _: () = ::core::assert!(
     ::stoat_core::__private::handled(< Sessionize as ::stoat_core::processor::Handlers >
     ::ON_TIMER, < Sessionize as ::stoat_core::processor::Processor > ::FIELDS, "idle",),
-    "timer `idle` of `Sessionize` has no handler: add `#[on_timer(idle)] fn on_idle(&mut self, fired: Fired<UserId>, cx: &mut Context<Self>) -> Result<()>` to `#[handlers] impl Sessionize`"
+    "timer `idle` of `Sessionize` has no handler: add `#[on_timer(idle)] fn on_idle(&mut self, fired: Fired<UserId>, cx: &mut Context<Self>) -> Result<()>` to `#[handlers] impl Sessionize` [S322]"
 );
 impl Sessionize {
     #[allow(
         clippy::needless_pass_by_value,
         clippy::needless_pass_by_ref_mut,
         clippy::unused_self,
-        clippy::unnecessary_wraps
+        clippy::unnecessary_wraps,
+        clippy::unused_async
     )]
     fn on_click(
         &mut self,
@@ -135,7 +136,8 @@ impl Sessionize {
         clippy::needless_pass_by_value,
         clippy::needless_pass_by_ref_mut,
         clippy::unused_self,
-        clippy::unnecessary_wraps
+        clippy::unnecessary_wraps,
+        clippy::unused_async
     )]
     fn close(
         &mut self,
@@ -153,7 +155,8 @@ impl Sessionize {
         clippy::needless_pass_by_value,
         clippy::needless_pass_by_ref_mut,
         clippy::unused_self,
-        clippy::unnecessary_wraps
+        clippy::unnecessary_wraps,
+        clippy::unused_async
     )]
     fn report(
         &mut self,

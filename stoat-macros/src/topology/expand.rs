@@ -1,13 +1,13 @@
 //! What `#[topology]` generates.
 
 use proc_macro2::{Ident, TokenStream};
-use quote::{ToTokens, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use stoat_macro_support::{at, plain};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Expr, Stmt, Type, parse_quote, parse_quote_spanned};
+use syn::{Expr, ExprCall, Stmt, Type, parse_quote, parse_quote_spanned};
 
-use super::{Edit, Topology};
+use super::{Edit, FragmentCall, Topology};
 
 /// ```ignore
 /// fn sessions(t: &mut Topology) {
@@ -86,7 +86,11 @@ fn text(ty: &Type) -> String {
     ty.to_token_stream().to_string().replace(' ', "").replace(',', ", ")
 }
 
-fn rewrite(t: &mut Topology) {
+/// What the user's statements become.
+pub(super) fn rewrite(t: &mut Topology) {
+    let names = t.names();
+    let mut calls = Places { calls: &t.calls, names: &names, krate: &t.krate, builder: &t.builder };
+    calls.visit_block_mut(&mut t.item.block);
     let krate = &t.krate;
     for (i, edit) in &t.edits {
         let stmt = &mut t.item.block.stmts[*i];
@@ -103,6 +107,16 @@ fn rewrite(t: &mut Topology) {
                     let expr = &init.expr;
                     let names = idents.iter().map(plain);
                     *init.expr = parse_quote_spanned!(expr.span()=> #krate::__private::bind_each(#expr, [#(#names),*]));
+                }
+            }
+            (Edit::BindTuple(idents), Stmt::Local(local)) => {
+                if let Some(init) = &mut local.init {
+                    let expr = &init.expr;
+                    let names = idents.iter().map(plain);
+                    *init.expr = parse_quote_spanned! {expr.span()=> {
+                        let (#(#idents,)*) = #expr;
+                        (#(#krate::__private::bind(#idents, #names),)*)
+                    }};
                 }
             }
             (Edit::Ended(span), Stmt::Expr(expr, _)) => {
@@ -123,6 +137,46 @@ fn rewrite(t: &mut Topology) {
                 }
             },
         );
+    }
+}
+
+/// Tells the topology where fragments begin and end.
+struct Places<'a> {
+    calls: &'a [FragmentCall],
+    names: &'a [String],
+    krate: &'a TokenStream,
+    builder: &'a Ident,
+}
+
+impl Places<'_> {
+    fn rewritten(&self, found: &FragmentCall, call: &ExprCall) -> Expr {
+        let (krate, func, name) = (self.krate, &call.func, &self.names[found.node]);
+        let taken: Vec<Ident> = (0..call.args.len()).map(|i| format_ident!("__arg{i}")).collect();
+        let from = &taken[found.from];
+        let args = call.args.iter().map(|a| match a {
+            // The builder is lent, as it would be without these lines.
+            Expr::Path(p) if p.path.get_ident() == Some(self.builder) => quote!(&mut *#a),
+            a => a.to_token_stream(),
+        });
+        let leave = at(&quote!(#krate::topology::leave), func.span());
+        parse_quote_spanned! {func.span()=> {
+            let (#(#taken,)*) = (#(#args,)*);
+            let __fragment = #krate::topology::enter(&#from, #name);
+            #leave(__fragment, #name, #func(#(#taken),*))
+        }}
+    }
+}
+
+impl VisitMut for Places<'_> {
+    fn visit_expr_mut(&mut self, e: &mut Expr) {
+        let found = match e {
+            Expr::Call(call) => self.calls.iter().find(|c| c.at == FragmentCall::address(call)),
+            _ => None,
+        };
+        visit_mut::visit_expr_mut(self, e);
+        if let (Some(found), Expr::Call(call)) = (found, &*e) {
+            *e = self.rewritten(found, call);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `#[topology]`: reads the function that wires a topology.
 
 mod expand;
+pub(crate) mod fragment;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -9,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
-use stoat_macro_support::{Args, Errors, krate};
-use syn::{FnArg, ItemFn, Pat, ReturnType, Type, parse_quote};
+use stoat_macro_support::{Args, Errors, body, krate, wrong_item};
+use syn::{ExprCall, FnArg, ItemFn, Pat, ReturnType, Type, parse_quote};
 
 /// What was read.
 pub(crate) struct Topology {
@@ -21,6 +22,27 @@ pub(crate) struct Topology {
     edits: BTreeMap<usize, Edit>,
     /// Streams that are used twice: an error was reported, and rustc need not repeat it.
     twice: Vec<Ident>,
+    /// Calls of fragments.
+    calls: Vec<FragmentCall>,
+    /// The function's parameter.
+    builder: Ident,
+}
+
+/// A call of a function that takes streams.
+#[derive(Debug)]
+pub(crate) struct FragmentCall {
+    /// Which expression: where it lies in memory, while nothing was rewritten.
+    at: usize,
+    /// Its node.
+    node: usize,
+    /// The argument that leads to the topology.
+    from: usize,
+}
+
+impl FragmentCall {
+    fn address(call: &ExprCall) -> usize {
+        std::ptr::from_ref(call).addr()
+    }
 }
 
 /// What becomes of a statement.
@@ -30,6 +52,8 @@ pub(crate) enum Edit {
     Bind(Ident),
     /// `let [a, b] = ..`
     BindEach(Vec<Ident>),
+    /// `let (a, b) = ..`
+    BindTuple(Vec<Ident>),
     /// A processor at the end of a chain: fine if it forwards nothing. The place is its method's.
     Ended(Span),
 }
@@ -74,12 +98,19 @@ impl Topology {
 
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::new();
-    let Ok(parsed) = syn::parse2::<ItemFn>(item.clone()) else {
-        // The compiler has its own words for what does not parse; the user's item is all it needs.
-        errors.at(Span::call_site(), "`#[topology]` goes on a function: `fn name(t: &mut Topology) { .. }`");
-        let mut out = errors.to_token_stream();
-        out.extend(item);
-        return out;
+    let (parsed, put_back) = match syn::parse2::<ItemFn>(item.clone()) {
+        Ok(parsed) => (parsed, None),
+        Err(e) => {
+            let Some((parsed, put_back)) = body(item.clone()) else {
+                let text = "`#[topology]` goes on a function: `fn name(t: &mut Topology) { .. }`";
+                wrong_item("S501", "fn", &item, e, text, &mut errors);
+                let mut out = errors.to_token_stream();
+                out.extend(item);
+                return out;
+            };
+            // The compiler has its own words for a body that does not parse; the rest is there.
+            (parsed, Some(put_back))
+        }
     };
     let args = Args::read("topology", args, &["crate"], &mut errors);
     let krate = krate(&args, &mut errors);
@@ -87,6 +118,9 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
         return quote!(#[allow(unused_variables)] #parsed #errors);
     };
     let mut topology = read::read(parsed, krate, &builder, &mut errors);
+    if let Some(put_back) = put_back {
+        put_back(&mut topology.item);
+    }
     if !errors.is_empty() {
         topology.item.attrs.push(parse_quote!(#[allow(unused_variables)]));
     }
@@ -125,7 +159,7 @@ fn signature(item: &ItemFn, errors: &mut Errors) -> Option<Ident> {
         return builder;
     }
     for (what, at) in faults {
-        errors.on(at, format!("a topology function must {what}; expected `fn {name}(t: &mut Topology)`"));
+        errors.on("S502", at, format!("a topology function must {what}; expected `fn {name}(t: &mut Topology)`"));
     }
     None
 }

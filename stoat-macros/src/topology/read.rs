@@ -10,9 +10,9 @@ use quote::ToTokens;
 use stoat_macro_support::{Errors, plain};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt, Type};
+use syn::{Attribute, Expr, ExprCall, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt, Type};
 
-use super::{Edit, Node, Topology};
+use super::{Edit, FragmentCall, Node, Topology};
 
 /// Steps that become one node together with their neighbours.
 const STATELESS: &[&str] = &[
@@ -37,6 +37,7 @@ const TYPED: &[&str] = &["source", "scheduled", "sink", "process", "process_with
 
 const STRAIGHT: &str = "a topology is a straight line, so that its graph is known at compile time: decide inside an operator \
                         (`.filter(..)`), or write two `#[topology]` functions";
+const AGGREGATE: &str = "go on with `.count()`, `.reduce(..)` or `.aggregate(..)`";
 const END_IT: &str = "end the chain with `.sink::<S>()`, `.for_each(..)` or `.discard()`";
 
 /// What an expression is.
@@ -52,6 +53,8 @@ enum Value {
     Group(Flow),
     /// The result of an aggregation, which nobody needs to consume.
     Table(Flow),
+    /// What a fragment returns.
+    Fragment(Flow),
     /// A stream that has ended.
     Ended,
     /// Something else: ordinary Rust.
@@ -83,27 +86,62 @@ struct Reader<'e> {
     by_name: BTreeMap<String, usize>,
     nodes: Vec<Node>,
     twice: Vec<Ident>,
+    /// Aggregations: their nodes, and the methods that make them.
+    tables: Vec<(usize, Ident)>,
+    calls: Vec<FragmentCall>,
     errors: &'e mut Errors,
 }
 
 pub(super) fn read(item: ItemFn, krate: TokenStream, builder: &Ident, errors: &mut Errors) -> Topology {
+    read_with(item, krate, builder, None, errors)
+}
+
+/// Reads the body of a fragment: `params` are the streams that it takes, and what it returns is consumed.
+pub(crate) fn read_fragment(
+    item: ItemFn,
+    krate: TokenStream,
+    builder: &Ident,
+    params: Vec<Ident>,
+    errors: &mut Errors,
+) -> Topology {
+    read_with(item, krate, builder, Some(params), errors)
+}
+
+fn read_with(
+    item: ItemFn,
+    krate: TokenStream,
+    builder: &Ident,
+    params: Option<Vec<Ident>>,
+    errors: &mut Errors,
+) -> Topology {
     let mut reader = Reader {
         builder: builder.clone(),
         streams: Vec::new(),
         by_name: BTreeMap::new(),
         nodes: Vec::new(),
         twice: Vec::new(),
+        tables: Vec::new(),
+        calls: Vec::new(),
         errors,
     };
+    let is_fragment = params.is_some();
+    for ident in params.unwrap_or_default() {
+        let label = plain(&ident);
+        let at = reader.node("input".to_owned(), label.clone(), None, Vec::new()).at;
+        reader.bind(ident, Value::Stream(Flow { at, label, pending: None }));
+    }
+    let last = item.block.stmts.len().saturating_sub(1);
     let mut edits = BTreeMap::new();
     for (i, stmt) in item.block.stmts.iter().enumerate() {
-        if let Some(edit) = reader.statement(stmt) {
+        if is_fragment && i == last && matches!(stmt, Stmt::Expr(_, None)) {
+            reader.returned(stmt);
+        } else if let Some(edit) = reader.statement(stmt) {
             edits.insert(i, edit);
         }
     }
     reader.finish();
-    let (nodes, twice) = (reader.nodes, reader.twice);
-    Topology { item, krate, nodes, edits, twice }
+    let (nodes, twice, calls) = (reader.nodes, reader.twice, reader.calls);
+    Topology { item, krate, nodes, edits, twice, calls, builder: builder.clone() }
 }
 
 impl Reader<'_> {
@@ -111,7 +149,7 @@ impl Reader<'_> {
         if let Some(cfg) = cfg(stmt)
             && self.says_stream(stmt)
         {
-            self.errors.on(
+            self.errors.on("S504", 
                 cfg,
                 "a step that may not be there would make the known graph wrong: write two `#[topology]` functions, each under \
                  its `#[cfg(..)]`",
@@ -120,7 +158,7 @@ impl Reader<'_> {
         let mut exits = Exits(Vec::new());
         exits.visit_stmt(stmt);
         for at in &exits.0 {
-            self.errors.at(*at, STRAIGHT);
+            self.errors.at("S503", *at, STRAIGHT);
         }
         match stmt {
             Stmt::Local(local) => self.local(local),
@@ -142,7 +180,7 @@ impl Reader<'_> {
         if let Some((_, other)) = &init.diverge
             && value != Value::Other
         {
-            self.errors.at(other.span(), STRAIGHT);
+            self.errors.at("S503", other.span(), STRAIGHT);
         }
         let pat = match &local.pat {
             Pat::Type(t) => &*t.pat,
@@ -151,7 +189,11 @@ impl Reader<'_> {
         let flow = match value {
             Value::Ended | Value::Other => return None,
             Value::Builder => {
-                self.errors.on(&init.expr, format!("`{}` has one name here: use it as it is", plain(&self.builder)));
+                self.errors.on(
+                    "S510",
+                    &init.expr,
+                    format!("`{}` has one name here: use it as it is", plain(&self.builder)),
+                );
                 return None;
             }
             Value::Unknown => {
@@ -162,6 +204,7 @@ impl Reader<'_> {
                 return None;
             }
             Value::Many(flow) => return self.local_each(pat, &flow),
+            Value::Fragment(flow) => return self.local_fragment(pat, flow),
             Value::Stream(ref f) | Value::Group(ref f) | Value::Table(ref f) => f.clone(),
         };
         match pat {
@@ -170,6 +213,9 @@ impl Reader<'_> {
                 let value = match value {
                     Value::Stream(_) => {
                         let at = self.erase(flow).at;
+                        if !self.by_name.contains_key(&name) {
+                            self.free(at, &name, &p.ident);
+                        }
                         self.name(at, &name, false);
                         Value::Stream(Flow { at, label: name, pending: None })
                     }
@@ -183,19 +229,107 @@ impl Reader<'_> {
                 Some(Edit::Bind(p.ident.clone()))
             }
             Pat::Wild(w) => {
-                self.errors.on(w, format!("nobody consumes this stream: {END_IT}"));
+                self.errors.on("S505", w, format!("nobody consumes this stream: {END_IT}"));
                 None
             }
             other => {
-                self.errors.on(other, "a stream is bound to one name: `let name = ..;`");
+                self.errors.on("S510", other, "a stream is bound to one name: `let name = ..;`");
                 None
             }
         }
     }
 
+    /// What a fragment returns: one stream, an array or a tuple of them.
+    fn local_fragment(&mut self, pat: &Pat, flow: Flow) -> Option<Edit> {
+        match pat {
+            Pat::Ident(p) => {
+                let name = plain(&p.ident);
+                if !self.by_name.contains_key(&name) {
+                    self.free(flow.at, &name, &p.ident);
+                }
+                self.name(flow.at, &name, false);
+                self.bind(p.ident.clone(), Value::Stream(Flow { label: name, ..flow }));
+                Some(Edit::Bind(p.ident.clone()))
+            }
+            Pat::Tuple(tuple) => {
+                let elems: Vec<Ident> = tuple.elems.iter().flat_map(names).collect();
+                self.nodes[flow.at].single = false;
+                for ident in &elems {
+                    let label = plain(ident);
+                    self.bind(ident.clone(), Value::Stream(Flow { at: flow.at, label, pending: None }));
+                }
+                if elems.len() != tuple.elems.len() {
+                    self.errors.on("S511", tuple, format!("each stream needs a name, and a consumer: {END_IT}"));
+                    return None;
+                }
+                Some(Edit::BindTuple(elems))
+            }
+            Pat::Wild(w) => {
+                self.errors.on("S505", w, format!("nobody consumes what this fragment returns: {END_IT}"));
+                None
+            }
+            other => self.local_each(other, &flow),
+        }
+    }
+
+    /// The end of a fragment's body: what stands there is consumed by whoever calls it.
+    fn returned(&mut self, stmt: &Stmt) {
+        let mut exits = Exits(Vec::new());
+        exits.visit_stmt(stmt);
+        for at in &exits.0 {
+            self.errors.at("S503", *at, STRAIGHT);
+        }
+        if let Stmt::Expr(expr, _) = stmt {
+            match expr {
+                Expr::Tuple(t) => t.elems.iter().for_each(|e| {
+                    self.expr(e);
+                }),
+                Expr::Array(a) => a.elems.iter().for_each(|e| {
+                    self.expr(e);
+                }),
+                e => {
+                    self.expr(e);
+                }
+            }
+        }
+    }
+
+    /// A call of a function that takes streams: it has to be a fragment, which its type shows.
+    fn fragment(&mut self, call: &ExprCall) -> Value {
+        let Expr::Path(func) = &*call.func else {
+            self.mentions(call.args.iter());
+            self.errors.on("S510", &call.func, "a fragment is called by its name, so that the graph can show it");
+            return Value::Unknown;
+        };
+        let (mut flows, mut from) = (Vec::new(), None);
+        for (i, arg) in call.args.iter().enumerate() {
+            if matches!(arg, Expr::Path(p) if p.path.get_ident() == Some(&self.builder)) {
+                from.get_or_insert(i);
+                continue;
+            }
+            let before = flows.len();
+            self.argument(arg, &mut flows);
+            if flows.len() > before && !matches!(arg, Expr::Array(_) | Expr::Tuple(_)) {
+                from.get_or_insert(i);
+            }
+        }
+        let Some(from) = from else {
+            if !flows.is_empty() {
+                self.errors.on("S510", &call.args, "a fragment takes its streams one by one");
+            }
+            return Value::Unknown;
+        };
+        let parents = self.erase_all(flows);
+        let name = func.path.segments.last().map(|s| plain(&s.ident)).unwrap_or_default();
+        let of = Type::Path(syn::TypePath { attrs: Vec::new(), qself: None, path: func.path.clone() });
+        let node = self.node("fragment".to_owned(), name, Some(of), parents);
+        self.calls.push(FragmentCall { at: FragmentCall::address(call), node: node.at, from });
+        Value::Fragment(node)
+    }
+
     fn local_each(&mut self, pat: &Pat, flow: &Flow) -> Option<Edit> {
         let Pat::Slice(slice) = pat else {
-            self.errors.on(pat, "these are several streams: take them apart, `let [a, b] = ..;`");
+            self.errors.on("S511", pat, "these are several streams: take them apart, `let [a, b] = ..;`");
             for ident in names(pat) {
                 self.bind(ident, Value::Unknown);
             }
@@ -210,7 +344,7 @@ impl Reader<'_> {
                 self.bind(p.ident.clone(), Value::Stream(Flow { at: flow.at, label, pending: None }));
                 all.push(p.ident.clone());
             } else {
-                self.errors.on(elem, format!("each stream needs a name, and a consumer: {END_IT}"));
+                self.errors.on("S511", elem, format!("each stream needs a name, and a consumer: {END_IT}"));
             }
         }
         (all.len() == slice.elems.len()).then_some(Edit::BindEach(all))
@@ -221,13 +355,7 @@ impl Reader<'_> {
         if let Some(old) = self.by_name.get(&name) {
             let old = &self.streams[*old];
             if old.value != Value::Unknown && value != Value::Unknown {
-                self.errors.on(
-                    &ident,
-                    format!(
-                        "two streams are named `{name}`: the name of a stream names its node, its stores and its changelog \
-                         topics; give this one another name"
-                    ),
-                );
+                self.taken(&name, &ident);
             }
         }
         self.by_name.insert(name, self.streams.len());
@@ -244,6 +372,24 @@ impl Reader<'_> {
     fn node(&mut self, step: String, derived: String, of: Option<Type>, parents: Vec<usize>) -> Flow {
         self.nodes.push(Node { given: None, derived: derived.clone(), step, of, parents, single: true });
         Flow { at: self.nodes.len() - 1, label: derived, pending: None }
+    }
+
+    /// Whether no other node was given this name.
+    fn free(&mut self, node: usize, name: &str, at: impl ToTokens) {
+        if self.nodes.iter().enumerate().any(|(i, n)| i != node && n.given.as_deref() == Some(name)) {
+            self.taken(name, at);
+        }
+    }
+
+    fn taken(&mut self, name: &str, at: impl ToTokens) {
+        self.errors.on(
+            "S507",
+            at,
+            format!(
+                "two streams are named `{name}`: the name of a stream names its node, its stores and its changelog topics; \
+                 give this one another name"
+            ),
+        );
     }
 
     fn name(&mut self, node: usize, name: &str, replace: bool) {
@@ -269,15 +415,8 @@ impl Reader<'_> {
             },
             Expr::MethodCall(call) => self.call(call),
             Expr::Call(call) => {
-                if !self.mentions(call.args.iter()).is_empty() {
-                    let f = call.func.to_token_stream().to_string().replace(' ', "");
-                    self.errors.on(
-                        &call.func,
-                        format!(
-                            "`{f}` is not read, so the graph would have a gap: write its steps here, as methods of the stream"
-                        ),
-                    );
-                    return Value::Unknown;
+                if self.says(call.args.iter()) {
+                    return self.fragment(call);
                 }
                 Value::Other
             }
@@ -298,7 +437,7 @@ impl Reader<'_> {
                     return Value::Other;
                 }
                 let at = expr.to_token_stream().into_iter().next().map_or_else(|| expr.span(), |t| t.span());
-                self.errors.at(at, STRAIGHT);
+                self.errors.at("S503", at, STRAIGHT);
                 Value::Unknown
             }
             // Reported as an exit already.
@@ -310,14 +449,14 @@ impl Reader<'_> {
                 if self.mentions([expr]).is_empty() {
                     return Value::Other;
                 }
-                self.errors.on(&a.left, "a stream is bound by `let`, once: `let name = ..;`");
+                self.errors.on("S510", &a.left, "a stream is bound by `let`, once: `let name = ..;`");
                 Value::Unknown
             }
             other => {
                 if self.mentions([other]).is_empty() {
                     return Value::Other;
                 }
-                self.errors.on(other, "a stream is used by its methods only; here the graph cannot be read");
+                self.errors.on("S510", other, "a stream is used by its methods only; here the graph cannot be read");
                 Value::Unknown
             }
         }
@@ -341,18 +480,21 @@ impl Reader<'_> {
                 let parents = self.erase_all(others);
                 Value::Stream(self.node(method, derived, of, parents))
             }
-            Value::Stream(flow) => self.stream_call(call, method, flow),
+            Value::Stream(flow) | Value::Fragment(flow) => self.stream_call(call, method, flow),
             Value::Group(flow) => {
                 if method == "stored_as" {
                     return Value::Group(flow);
                 }
                 self.arguments(call);
                 let derived = format!("{}.{method}", flow.label);
-                Value::Table(self.node(method, derived, None, vec![flow.at]))
+                let table = self.node(method, derived, None, vec![flow.at]);
+                self.tables.push((table.at, call.method.clone()));
+                Value::Table(table)
             }
             Value::Table(flow) => match method.as_str() {
                 "named" => {
                     if let Some(name) = literal(call) {
+                        self.free(flow.at, &name, &call.args);
                         self.name(flow.at, &name, true);
                     }
                     Value::Table(flow)
@@ -364,7 +506,11 @@ impl Reader<'_> {
                 }
             },
             Value::Many(_) => {
-                self.errors.on(&call.method, "these are several streams: take them apart first, `let [a, b] = ..;`");
+                self.errors.on(
+                    "S511",
+                    &call.method,
+                    "these are several streams: take them apart first, `let [a, b] = ..;`",
+                );
                 self.mentions(call.args.iter());
                 Value::Unknown
             }
@@ -372,8 +518,11 @@ impl Reader<'_> {
                 if self.mentions(call.args.iter()).is_empty() {
                     return receiver;
                 }
-                self.errors
-                    .on(&call.method, format!("`{method}` is not a method of a stream, so the graph would have a gap"));
+                self.errors.on(
+                    "S510",
+                    &call.method,
+                    format!("`{method}` is not a method of a stream, so the graph would have a gap"),
+                );
                 Value::Unknown
             }
             Value::Unknown => {
@@ -395,6 +544,7 @@ impl Reader<'_> {
             "group_by" | "group_by_key" => return Value::Group(flow),
             "named" => {
                 if let Some(name) = literal(call) {
+                    self.free(flow.at, &name, &call.args);
                     self.name(flow.at, &name, true);
                     flow.label = name;
                 }
@@ -439,9 +589,11 @@ impl Reader<'_> {
             Expr::Array(a) => a.elems.iter().for_each(|e| self.argument(e, flows)),
             Expr::Tuple(t) => t.elems.iter().for_each(|e| self.argument(e, flows)),
             _ => match self.expr(arg) {
-                Value::Stream(f) | Value::Many(f) | Value::Group(f) | Value::Table(f) => flows.push(f),
-                Value::Ended => self.errors.on(arg, "this stream has ended: it cannot feed another"),
-                Value::Builder => self.errors.on(arg, "the builder is no stream: use its methods"),
+                Value::Stream(f) | Value::Many(f) | Value::Group(f) | Value::Table(f) | Value::Fragment(f) => {
+                    flows.push(f);
+                }
+                Value::Ended => self.errors.on("S510", arg, "this stream has ended: it cannot feed another"),
+                Value::Builder => self.errors.on("S510", arg, "the builder is no stream: use its methods"),
                 Value::Other | Value::Unknown => {}
             },
         }
@@ -454,7 +606,7 @@ impl Reader<'_> {
         let stream = &mut self.streams[i];
         if stream.used && stream.value != Value::Unknown {
             let name = plain(ident);
-            self.errors.on(
+            self.errors.on("S506", 
                 ident,
                 format!(
                     "`{name}` is used twice, but a stream is consumed by its use: split it first, `let [{name}_a, {name}_b] = \
@@ -482,6 +634,16 @@ impl Reader<'_> {
         found.found
     }
 
+    /// Whether expressions have to do with streams.
+    fn says<'a>(&self, exprs: impl IntoIterator<Item = &'a Expr>) -> bool {
+        let mut found =
+            Mentions { names: self.by_name.keys().cloned().chain([plain(&self.builder)]).collect(), found: Vec::new() };
+        for e in exprs {
+            found.visit_expr(e);
+        }
+        !found.found.is_empty()
+    }
+
     /// Whether a statement has to do with streams.
     fn says_stream(&self, stmt: &Stmt) -> bool {
         let mut found =
@@ -498,6 +660,7 @@ impl Reader<'_> {
             return Value::Other;
         };
         self.errors.on(
+            "S509",
             first,
             format!(
                 "`{}` goes into a macro, which is not read: write the steps here, as methods of the stream",
@@ -513,11 +676,12 @@ impl Reader<'_> {
     }
 
     fn must_end(&mut self, value: Value, expr: &Expr) -> Option<Edit> {
+        let grouped = matches!(value, Value::Group(_));
         let (Value::Stream(flow) | Value::Many(flow) | Value::Group(flow)) = value else {
             return None;
         };
         let Expr::MethodCall(call) = expr else {
-            self.errors.on(expr, format!("nobody consumes this stream: {END_IT}"));
+            self.errors.on("S505", expr, format!("nobody consumes this stream: {END_IT}"));
             return None;
         };
         let method = plain(&call.method);
@@ -525,14 +689,29 @@ impl Reader<'_> {
             // Only types know whether it forwards anything.
             return Some(Edit::Ended(call.method.span()));
         }
-        self.errors.on(&call.method, format!("nobody consumes the result of `.{method}(..)`: {END_IT}"));
+        let end = if grouped { AGGREGATE } else { END_IT };
+        self.errors.on("S505", &call.method, format!("nobody consumes the result of `.{method}(..)`: {end}"));
         None
     }
 
     fn finish(&mut self) {
+        for (node, method) in &self.tables {
+            if self.nodes[*node].given.is_none() {
+                self.errors.on(
+                    "S512",
+                    method,
+                    format!(
+                        "the aggregation `.{}(..)` has no name, which its store and its changelog topic need: bind it, `let name = \
+                         ..;`, or call `.named(\"..\")`",
+                        plain(method)
+                    ),
+                );
+            }
+        }
         for s in &self.streams {
             if !s.used && !matches!(s.value, Value::Table(_)) {
-                self.errors.on(&s.ident, format!("nobody consumes `{}`: {END_IT}", plain(&s.ident)));
+                let end = if matches!(s.value, Value::Group(_)) { AGGREGATE } else { END_IT };
+                self.errors.on("S505", &s.ident, format!("nobody consumes `{}`: {end}", plain(&s.ident)));
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Lanes on one thread, in an order that a seed chooses.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use super::super::inbox::Parcel;
 use super::super::message::{Control, LaneBatch, LaneNet, NetEvent};
@@ -32,12 +33,46 @@ pub struct DeterministicNet {
     /// Steps of one poll, at most; 0: to rest.
     per_poll: usize,
     waker: RefCell<Option<Waker>>,
+    woken: Arc<Bell>,
+    /// Polls of this net after which a call that nobody wakes is given up; 0: never.
+    patience: u32,
+    /// By lane: the call that waits, and the polls since.
+    patient: Vec<(u64, u32)>,
+}
+
+/// Rung when a future of a handler wants to be polled.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    heard: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.heard.notify_all();
+    }
+
+    /// Waits for the next ring; `false`: there was none in that time.
+    fn wait(&self, longest: Duration) -> bool {
+        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.heard.wait_timeout_while(rung, longest, |rung| !*rung);
+        std::mem::take(&mut *waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
 }
 
 impl DeterministicNet {
     /// Drives lanes by a seed; 0 takes them in turn, as far as each can go.
-    pub fn new(lanes: Lanes, seed: u64) -> Self {
+    pub fn new(mut lanes: Lanes, seed: u64) -> Self {
+        let woken = Arc::new(Bell::default());
+        for worker in &mut lanes.workers {
+            let bell = woken.clone();
+            worker.tell_wakes(move || bell.ring());
+        }
         Self {
+            patient: vec![(0, 0); lanes.workers.len()],
+            patience: 0,
+            woken,
             outstanding: lanes.workers.iter().map(|w| vec![0; w.senders.len()]).collect(),
             held: vec![0; lanes.workers.len()],
             returns: Vec::new(),
@@ -57,6 +92,46 @@ impl DeterministicNet {
     pub fn lazy(mut self, per_poll: usize) -> Self {
         self.per_poll = per_poll;
         self
+    }
+
+    /// Gives a call up that waits and is not woken within so many calls of [`LaneNet::poll`]: the net has no clock.
+    #[must_use]
+    pub fn impatient(mut self, polls: u32) -> Self {
+        self.patience = polls;
+        self
+    }
+
+    /// Whether any handler may wait.
+    pub fn is_async(&self) -> bool {
+        self.lanes.workers.iter().any(|w| w.lane.is_async())
+    }
+
+    /// Waits until a handler that waits can go on, or gives it up when its time is over; `false`: none waits.
+    pub fn wait_for_handlers(&mut self) -> bool {
+        let timeout = self.lanes.settings.handler_timeout;
+        if self.lanes.workers.iter_mut().all(|w| w.call().is_none()) {
+            return false;
+        }
+        if !self.woken.wait(timeout) {
+            for worker in &mut self.lanes.workers {
+                worker.time_out(timeout, &mut self.events);
+            }
+        }
+        true
+    }
+
+    fn lose_patience(&mut self) {
+        for (worker, (call, polls)) in self.lanes.workers.iter_mut().zip(&mut self.patient) {
+            let waits = worker.call().filter(|_| !worker.ready());
+            if waits == Some(*call) {
+                *polls += 1;
+                if *polls >= self.patience {
+                    worker.time_out(self.lanes.settings.handler_timeout, &mut self.events);
+                }
+            } else {
+                (*call, *polls) = (waits.unwrap_or(0), 0);
+            }
+        }
     }
 
     /// Runs until no lane can do anything more. What is then still queued waits for ingest (to publish how far it is)
@@ -239,6 +314,9 @@ impl LaneNet for DeterministicNet {
                     break;
                 }
             }
+        }
+        if self.patience > 0 {
+            self.lose_patience();
         }
         out.append(&mut self.events);
     }

@@ -16,6 +16,7 @@ pub use deterministic::DeterministicNet;
 pub use tokio::TokioNet;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::wiring::{Edge, Wiring, Worker};
 use super::lane::{Lane, LaneParts};
@@ -66,12 +67,21 @@ pub struct NetSettings {
     pub checks: LaneChecks,
     /// When aggregations hand on what has changed.
     pub emit: EmitMode,
+    /// How long a handler may wait.
+    pub handler_timeout: Duration,
 }
 
 impl Default for NetSettings {
-    /// 8 batches, 256 records, 10,000 timers; updates at once.
+    /// 8 batches, 256 records, 10,000 timers, updates at once, 30 s.
     fn default() -> Self {
-        Self { credit: 8, step_records: 256, timers_per_mark: 10_000, checks: LaneChecks::default(), emit: EmitMode::Eager }
+        Self {
+            credit: 8,
+            step_records: 256,
+            timers_per_mark: 10_000,
+            checks: LaneChecks::default(),
+            emit: EmitMode::Eager,
+            handler_timeout: Duration::from_secs(30),
+        }
     }
 }
 

@@ -368,6 +368,7 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
             timers_per_mark: 1,
             checks: LaneChecks::off(),
             emit: with.emit,
+            ..NetSettings::default()
         },
     };
     let mut r = Replayer {

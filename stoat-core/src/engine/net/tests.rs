@@ -400,7 +400,7 @@ impl<'a> Ingest<'a> {
 
 pub(super) struct Setup {
     pub(super) counts: Vec<u32>,
-    settings: NetSettings,
+    pub(super) settings: NetSettings,
     watermarks: Vec<Watermark>,
     wall: i64,
     cache_budget: usize,

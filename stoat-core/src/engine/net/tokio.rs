@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ::tokio::runtime::{Builder, Handle, Runtime};
 use ::tokio::sync::Notify;
+use ::tokio::time::{Instant, timeout_at};
 
 use super::super::inbox::Parcel;
 use super::super::message::{Control, LaneBatch, LaneNet, NetEvent};
@@ -39,6 +40,7 @@ struct Shared {
     lanes: Vec<LaneShared>,
     credit: u32,
     step_records: usize,
+    handler_timeout: Duration,
     events: Mutex<Vec<NetEvent>>,
     control: Mutex<ControlSide>,
     stop: AtomicBool,
@@ -93,16 +95,19 @@ impl TokioNet {
     /// # Errors
     /// When the threads cannot be started.
     pub fn start(lanes: Lanes, threads: usize) -> Result<Self> {
-        let runtime =
-            Builder::new_multi_thread().worker_threads(threads.max(1)).thread_name("stoat-lane").build().map_err(
-                |e| {
-                    Error::with_source(
-                        ErrorKind::State,
-                        format!("the {threads} threads for lanes could not be started; are there limits on threads?"),
-                        e,
-                    )
-                },
-            )?;
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(threads.max(1)).thread_name("stoat-lane");
+        if lanes.workers.iter().any(|w| w.lane.is_async()) {
+            // For the timers and sockets of handlers.
+            builder.enable_all();
+        }
+        let runtime = builder.build().map_err(|e| {
+            Error::with_source(
+                ErrorKind::State,
+                format!("the {threads} threads for lanes could not be started; are there limits on threads?"),
+                e,
+            )
+        })?;
         let mut net = Self::start_on(lanes, runtime.handle());
         net.runtime = Some(runtime);
         Ok(net)
@@ -114,6 +119,7 @@ impl TokioNet {
             lanes: lanes.workers.iter().map(LaneShared::new).collect(),
             credit: lanes.settings.credit.max(1),
             step_records: lanes.settings.step_records.max(1),
+            handler_timeout: lanes.settings.handler_timeout,
             events: Mutex::default(),
             control: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -122,9 +128,12 @@ impl TokioNet {
         });
         let fed = lanes.workers.iter().enumerate().filter(|(_, w)| w.fed);
         let fed = fed.map(|(at, w)| (at, w.lane.id().sub)).collect();
-        for (at, worker) in lanes.workers.into_iter().enumerate() {
+        for (at, mut worker) in lanes.workers.into_iter().enumerate() {
             let lane = worker.lane.id();
-            let task = Task { worker, at, events: Vec::new(), running: Running { shared: shared.clone(), lane } };
+            let waker = shared.clone();
+            worker.tell_wakes(move || waker.lanes[at].rouse());
+            let task =
+                Task { worker, at, events: Vec::new(), call: None, running: Running { shared: shared.clone(), lane } };
             runtime.spawn(task.run());
         }
         Self { shared, fed, first: lanes.first, ticks: lanes.ticks, stop_wait: STOP_WAIT, runtime: None }
@@ -224,6 +233,8 @@ struct Task {
     worker: Worker,
     at: usize,
     events: Vec<NetEvent>,
+    /// The call that waits, and until when it may.
+    call: Option<(u64, Instant)>,
     /// Dropped last: the lane is gone when it counts as stopped.
     running: Running,
 }
@@ -240,6 +251,9 @@ impl Task {
             let stepped = self.can_step(&shared);
             if stepped {
                 self.worker.step(shared.step_records, &mut self.events);
+                if self.worker.lane.is_async() {
+                    self.time_call(shared.handler_timeout);
+                }
             }
             self.settle(&shared, me);
             if stepped {
@@ -255,10 +269,30 @@ impl Task {
             // Whoever changes something after this look finds the lane asleep and wakes it.
             let again =
                 shared.stop.load(Ordering::SeqCst) || me.has_mail.load(Ordering::SeqCst) || self.can_step(&shared);
-            if !again || !me.asleep.swap(false, Ordering::SeqCst) {
-                me.wake.notified().await;
+            if again && me.asleep.swap(false, Ordering::SeqCst) {
+                continue;
+            }
+            match self.call {
+                None => me.wake.notified().await,
+                Some((_, until)) => {
+                    if timeout_at(until, me.wake.notified()).await.is_err() {
+                        me.asleep.store(false, Ordering::SeqCst);
+                        self.call = None;
+                        self.worker.time_out(shared.handler_timeout, &mut self.events);
+                        self.settle(&shared, me);
+                    }
+                }
             }
         }
+    }
+
+    /// Notes until when the call that waits may do so.
+    fn time_call(&mut self, timeout: Duration) {
+        self.call = match (self.worker.call(), self.call) {
+            (Some(call), Some((known, until))) if call == known => Some((known, until)),
+            (Some(call), _) => Some((call, Instant::now() + timeout)),
+            (None, _) => None,
+        };
     }
 
     fn can_step(&self, shared: &Shared) -> bool {

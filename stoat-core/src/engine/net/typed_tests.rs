@@ -224,3 +224,184 @@ fn i08_a_handler_that_does_not_return_does_not_hang_the_stop() {
     GATE.0.lock().unwrap().1 = true;
     GATE.1.notify_all();
 }
+
+/// Waits, on tokio's clock, 0 to 3 ms: by the text.
+#[processor(input = (String, String), output = String)]
+struct CloseLater {
+    #[state]
+    open: Keyed<String>,
+    #[timer]
+    idle: Timer,
+}
+
+#[handlers]
+impl CloseLater {
+    #[process]
+    async fn on_record(&mut self, record: Record<String, String>, _cx: &mut Context<Self>) -> Result<()> {
+        let open = self.open.take()?;
+        sleep(&record.value, 30).await;
+        self.open.put(open.map_or(record.value.clone(), |o| format!("{o},{}", record.value)))?;
+        self.idle.set(record.timestamp + Duration::from_millis(20))
+    }
+
+    #[on_timer(idle)]
+    async fn close(&mut self, fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+        sleep(&fired.time.to_string(), 10).await;
+        self.open.take()?.map_or(Ok(()), |open| cx.forward(open))
+    }
+}
+
+/// Now and then.
+async fn sleep(text: &str, one_in: u64) {
+    let n = text.bytes().map(u64::from).sum::<u64>();
+    if n.is_multiple_of(one_in) {
+        // sleep: the time is what the handler waits for
+        ::tokio::time::sleep(Duration::from_millis(n % 3)).await;
+    } else if n % 2 == 0 {
+        ::tokio::task::yield_now().await;
+    }
+}
+
+fn closes_later(t: &mut Topology) {
+    let closed = t.source::<In>().process::<CloseLater>();
+    closed.sink::<Closed>();
+}
+
+#[test]
+fn i06_i15_handlers_that_wait_change_no_result_on_any_number_of_lanes() {
+    let g = graph(closes_later);
+    for seed in 0..4 {
+        let events = events(&mut Random(seed), g.subs);
+        let mut want = None;
+        for lanes in [1, 2, 16] {
+            let setup = Setup::new(&g, lanes, 2);
+            let s = stores(&g);
+            let mut net = TokioNet::start(setup.build(&g, &s), 2).unwrap();
+            let mut ingest = Ingest::new(&g, &setup.counts, s, seed);
+            ingest.run(&mut net, &events);
+            assert!(ingest.faults.is_empty(), "{:?}", ingest.faults);
+            let want = want.get_or_insert_with(|| ingest.cuts.clone());
+            compare(&format!("seed {seed}, {lanes} lanes"), &ingest.cuts, want);
+        }
+        let outputs: usize = want.iter().flatten().map(|c| c.outputs.len()).sum();
+        assert!(outputs > 20, "{outputs}");
+    }
+}
+
+/// Waits at the value `wait` until it is let go on; says what it has begun.
+#[processor(input = (String, String), output = String)]
+struct Gated {
+    go: Arc<::tokio::sync::Notify>,
+    begun: std::sync::mpsc::Sender<String>,
+}
+
+#[handlers]
+impl Gated {
+    #[process]
+    async fn on_record(&mut self, record: Record<String, String>, cx: &mut Context<Self>) -> Result<()> {
+        self.begun.send(record.value.clone()).unwrap();
+        if record.value == "wait" {
+            self.go.notified().await;
+        }
+        cx.forward(record.value)
+    }
+}
+
+struct Gates {
+    net: TokioNet,
+    graph: Graph,
+    lanes: u32,
+    go: Arc<::tokio::sync::Notify>,
+    begun: std::sync::mpsc::Receiver<String>,
+}
+
+/// Lanes on one thread.
+fn gates(timeout: Duration) -> Gates {
+    let go = Arc::new(::tokio::sync::Notify::new());
+    let (sender, begun) = std::sync::mpsc::channel();
+    let mut t = Topology::new("gates");
+    let (g, s) = (go.clone(), Mutex::new(sender));
+    t.source::<In>().process_with(move || Gated::init(g.clone(), s.lock().unwrap().clone())).sink::<Closed>();
+    let graph = t.build().unwrap();
+    let mut setup = Setup::new(&graph, 2, 2);
+    setup.settings.handler_timeout = timeout;
+    Gates { net: TokioNet::start(setup.build(&graph, &[]), 1).unwrap(), graph, lanes: 2, go, begun }
+}
+
+impl Gates {
+    fn send(&mut self, number: u64, key: &str, value: &str) {
+        let mut records = RecordBatch::default();
+        records.push(number as i64, Timestamp(1), Some(key.as_bytes()), Some(value.as_bytes()), Headers::default());
+        let source = LaneSource { batch: Arc::new(records), partition: 0, entry: places(&self.graph)[0] };
+        let hash = lane_hash(key.as_bytes());
+        let item = LaneItem { number, source: 0, index: 0, hash, key: None };
+        let lane = LaneIdx(crate::hash::lane_of(hash, self.lanes));
+        let lane = LaneId { sub: SubTopologyId(0), lane };
+        self.net.send(lane, LaneBatch { sources: vec![source], items: vec![item], keys: Vec::new() });
+        self.net.publish(number + 1);
+    }
+
+    fn begun(&self) -> Option<String> {
+        self.begun.recv_timeout(Duration::from_secs(20)).ok()
+    }
+}
+
+/// Two keys of different lanes.
+fn keys() -> [String; 2] {
+    let of =
+        |lane| (0..100).map(|i| format!("k{i}")).find(|k| crate::hash::lane_of(lane_hash(k.as_bytes()), 2) == lane);
+    [of(0).unwrap(), of(1).unwrap()]
+}
+
+#[test]
+fn i01_while_a_handler_waits_its_lane_keeps_order_and_other_lanes_go_on() {
+    let [a, b] = keys();
+    let mut gates = gates(Duration::from_secs(30));
+    gates.send(1, &a, "wait");
+    gates.send(2, &a, "behind");
+    gates.send(3, &b, "elsewhere");
+    gates.send(4, &b, "elsewhere too");
+    let begun: Vec<_> = (0..3).filter_map(|_| gates.begun()).collect();
+    assert!(begun.contains(&"elsewhere too".to_owned()) && !begun.contains(&"behind".to_owned()), "{begun:?}");
+    assert_eq!(gates.net.lowest(), 1, "what waits is not done");
+    gates.go.notify_one();
+    assert_eq!(gates.begun().as_deref(), Some("behind"));
+    assert!(gates.net.stop());
+}
+
+#[test]
+fn i08_a_wait_beyond_the_timeout_is_a_fault_that_names_the_record() {
+    let [a, b] = keys();
+    let mut gates = gates(Duration::from_millis(30));
+    gates.send(1, &b, "fine");
+    gates.send(2, &a, "wait");
+    let (sender, woken) = std::sync::mpsc::channel();
+    struct Tell(std::sync::mpsc::Sender<()>);
+    impl std::task::Wake for Tell {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+    let waker = std::task::Waker::from(Arc::new(Tell(sender)));
+    let mut events = Vec::new();
+    while events.is_empty() {
+        gates.net.notify(waker.clone());
+        woken.recv_timeout(Duration::from_secs(20)).expect("the fault is told");
+        gates.net.poll(&mut events);
+    }
+    let [crate::engine::message::NetEvent::Fault { origin: Some(origin), error, .. }] = &events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!(origin.offset, 2);
+    let text = error.to_string();
+    assert!(text.contains("node `Gated`") && text.contains("waited for 30ms"), "{text}");
+}
+
+#[test]
+fn i08_a_handler_that_waits_does_not_hang_the_stop() {
+    let [a, _] = keys();
+    let mut gates = gates(Duration::from_secs(30));
+    gates.send(1, &a, "wait");
+    assert_eq!(gates.begun().as_deref(), Some("wait"));
+    assert!(gates.net.stop(), "its future is dropped");
+}

@@ -1,11 +1,16 @@
 //! Who sends to whom, and a lane together with its inbox.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
 use super::super::inbox::{Inbox, Next, Parcel, Passed};
 use super::super::lane::{Effects, Failure, Lane};
 use super::super::message::{Control, NetEvent};
 use super::super::tag::{Path, Tag};
 use super::defect;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::NodeId;
 use crate::operator::{Child, ForeignTimer};
 use crate::time::Timestamp;
@@ -135,6 +140,7 @@ impl Wiring {
             outgoing: Vec::new(),
             published: Tag::record(0),
             barrier: 0,
+            woken: None,
             failed: false,
         }
     }
@@ -161,6 +167,23 @@ pub(super) struct Outgoing {
     pub(super) parcel: Parcel,
 }
 
+/// Remembers that a future wants to be polled, and tells the driver.
+struct Woken {
+    woken: Arc<AtomicBool>,
+    tell: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::SeqCst);
+        (self.tell)();
+    }
+}
+
 /// A lane and its inbox: what a driver drives.
 pub(super) struct Worker {
     pub(super) lane: Lane,
@@ -178,17 +201,59 @@ pub(super) struct Worker {
     published: Tag,
     /// The number of the barrier at which the lane waits for an exchange.
     barrier: u64,
+    /// Whether the future of the call that waits wants to be polled; `None`: no handler of the lane waits.
+    woken: Option<Arc<AtomicBool>>,
     pub(super) failed: bool,
 }
 
 impl Worker {
     /// Whether a step would do something; credit is the driver's business.
     pub(super) fn ready(&self) -> bool {
-        !self.failed && !self.lane.waits_for_exchange() && self.inbox.next() != Next::Wait
+        if self.failed || self.lane.waits_for_exchange() {
+            false
+        } else if self.lane.waits_at().is_some() {
+            self.woken.as_ref().is_some_and(|w| w.load(Ordering::SeqCst))
+        } else {
+            self.inbox.next() != Next::Wait
+        }
+    }
+
+    /// Has `tell` called when a future of a handler wants to be polled. Called once, before the first step.
+    pub(super) fn tell_wakes(&mut self, tell: impl Fn() + Send + Sync + 'static) {
+        if self.lane.is_async() {
+            let woken = Arc::new(AtomicBool::new(false));
+            self.woken = Some(woken.clone());
+            self.lane.wake_by(Waker::from(Arc::new(Woken { woken, tell: Box::new(tell) })));
+        }
+    }
+
+    /// Which call waits: none of the lane has the same number twice.
+    pub(super) fn call(&mut self) -> Option<u64> {
+        self.lane.waits_at().filter(|_| !self.failed)?;
+        self.lane.call().map(|c| c.nth)
+    }
+
+    /// Gives up the call that waits: its time is over.
+    pub(super) fn time_out(&mut self, after: Duration, events: &mut Vec<NetEvent>) {
+        let Some(call) = self.lane.call().filter(|_| !self.failed) else { return };
+        let error = Error::handler(format!(
+            "the handler has waited for {}, longer than `stoat.handler.timeout` allows: let what it awaits give up sooner, \
+             or allow more (less than `stoat.commit.timeout`)",
+            humantime::format_duration(after)
+        ));
+        self.finish(Err(Failure { origin: call.origin, error: error.at(call.place) }), events);
     }
 
     /// Takes up to so many records, or one control message. Leaves what it sends in `outgoing`.
     pub(super) fn step(&mut self, most: usize, events: &mut Vec<NetEvent>) {
+        if self.lane.waits_at().is_some() {
+            if let Some(woken) = &self.woken {
+                // Before the poll: who wakes during it wants another one.
+                woken.store(false, Ordering::SeqCst);
+            }
+            let result = self.lane.resume(&mut self.effects);
+            return self.finish(result, events);
+        }
         let result = match self.inbox.next() {
             Next::Wait => return,
             Next::Run { .. } => self.lane.records(&mut self.inbox, most, &mut self.effects).map(|_| ()),
@@ -260,7 +325,9 @@ impl Worker {
         if self.receivers.is_empty() || self.failed {
             return None;
         }
-        let mut tag = self.inbox.bound();
+        // What a call that waits will send belongs to what was taken already. Receivers must know how far the lane is also
+        // then, or they could not give back the credit that the call needs to end.
+        let mut tag = self.lane.waits_at().cloned().unwrap_or_else(|| self.inbox.bound());
         if tag.path == Path::end() {
             // What a control message makes this stage send comes before the message itself.
             tag.path = Path::stage(self.lane.id().sub);
@@ -278,7 +345,7 @@ impl Worker {
         } else if self.lane.waits_for_exchange() {
             self.barrier
         } else {
-            self.inbox.lowest()
+            self.lane.waits_at().map_or(u64::MAX, |t| t.number).min(self.inbox.lowest())
         }
     }
 }

@@ -19,6 +19,7 @@ mod start;
 mod stores;
 mod time;
 mod timers;
+mod waiting;
 mod writes;
 
 use super::core::{Engine, EngineParts, State};

@@ -78,7 +78,7 @@ fn closes_twice(t: &mut Topology) {
     by_length.process::<Close2>().sink::<Out>();
 }
 
-fn length_key(value: &str) -> String {
+pub(super) fn length_key(value: &str) -> String {
     format!("n{}", value.len() % 5)
 }
 
@@ -92,6 +92,10 @@ pub(super) struct Closing {
 }
 
 impl Closing {
+    pub(super) fn new(twice: bool) -> Self {
+        Self { twice, ..Self::default() }
+    }
+
     fn put(&mut self, stage: usize, key: &str, value: &str, time: i64) {
         if stage == 1 {
             self.emit(key, format!("+{value}"), time);
@@ -172,7 +176,7 @@ pub(super) fn even(r: &mut Random, n: u64) -> Fed {
 }
 
 /// Pushes the time of all partitions far on.
-fn end(world: &mut World) {
+pub(super) fn end(world: &mut World) {
     for p in 0..PARTITIONS {
         world.cluster.append("in", p, format!("end{p}").as_bytes(), b"end", START + 1_000_000);
     }
@@ -214,8 +218,7 @@ fn i06_i15_timers_behind_a_rekey_wait_for_what_the_timers_before_it_forward() {
         world.torment(&graph, 160, faults(seed), even);
         end(&mut world);
         world.run(&graph, 3);
-        let model = Closing { twice: true, ..Closing::default() };
-        world.check_model(&graph, model);
+        world.check_model(&graph, Closing::new(true));
     }
 }
 

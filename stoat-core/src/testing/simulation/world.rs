@@ -173,7 +173,7 @@ impl World {
                         cache_budget: build.cache_budget.min(cache),
                         ..build.clone()
                     };
-                    let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(per_poll);
+                    let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(per_poll).impatient(100);
                     Ok(recording.wrap(Box::new(net), &build))
                 }),
                 config,

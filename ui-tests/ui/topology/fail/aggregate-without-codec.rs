@@ -5,7 +5,7 @@ use stoat_ui_tests::*;
 fn pipeline(t: &mut Topology) {
     let events = t.source::<Events>();
     let moved = events.select_key(|_, e| Region(e.region.clone()));
-    moved.group_by_key().count();
+    let counts = moved.group_by_key().count();
 }
 
 fn main() {}

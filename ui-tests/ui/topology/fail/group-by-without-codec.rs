@@ -3,7 +3,7 @@ use stoat_ui_tests::*;
 
 #[topology]
 fn pipeline(t: &mut Topology) {
-    t.source::<Events>().group_by(|_, e| Region(e.region.clone())).count();
+    let counts = t.source::<Events>().group_by(|_, e| Region(e.region.clone())).count();
 }
 
 fn main() {}

@@ -1,0 +1,176 @@
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use super::processor::ProcessorOperator;
+use super::{CurrentKey, Field, LaneCx, Operator, Punctuator, StateOperator, Waiting, WaitingCall, take};
+use crate::engine::tag::{Path, Tag};
+use crate::error::Result;
+use crate::processor::{Call, Fired, Handlers};
+use crate::record::Origin;
+use crate::time::Timestamp;
+
+/// Runs a user's processor whose handlers may wait.
+///
+/// While a call waits, its future owns the processor: the fields are not there, and the lane does nothing else. A call that
+/// does not wait costs two small allocations more than one of a synchronous processor.
+pub(crate) struct AsyncProcessorOperator<P: Handlers> {
+    /// `None` while a call waits.
+    idle: Option<Box<ProcessorOperator<P>>>,
+    waiting: Option<Running<P>>,
+    waited: u64,
+    waker: Waker,
+}
+
+type Done<P> = (Box<ProcessorOperator<P>>, Result<()>);
+
+/// A call that has begun.
+struct Running<P: Handlers> {
+    call: Pin<Box<dyn Future<Output = Done<P>> + Send>>,
+    handler: Handler,
+    /// Where the lane was.
+    number: u64,
+    path: Path,
+    key: CurrentKey,
+    origin: Option<Origin>,
+    place: String,
+}
+
+#[derive(Clone, Copy)]
+enum Handler {
+    Record,
+    Timer(&'static str, Timestamp),
+    Punctuator,
+}
+
+impl Handler {
+    fn of<T>(self, result: Result<T>) -> Result<T> {
+        result.map_err(|e| match self {
+            Self::Record => e,
+            Self::Timer(name, time) => e.at(format!("timer {name} at {time}")),
+            Self::Punctuator => e.at("punctuator"),
+        })
+    }
+}
+
+impl<P: Handlers> AsyncProcessorOperator<P> {
+    pub(crate) fn new(operator: ProcessorOperator<P>) -> Self {
+        Self { idle: Some(Box::new(operator)), waiting: None, waited: 0, waker: Waker::noop().clone() }
+    }
+
+    fn idle(&mut self) -> &mut ProcessorOperator<P> {
+        self.idle.as_mut().expect("a lane gives nothing to a processor whose call waits")
+    }
+
+    /// Begins a call, whose fields and context are entered, and goes as far as it can.
+    fn begin(&mut self, call: Call<P>, handler: Handler, cx: &mut LaneCx<'_>) -> Result<()> {
+        let mut operator = self.idle.take().expect("the caller has entered the processor");
+        let mut call = Box::pin(async move {
+            let (processor, context) = operator.parts();
+            let result = processor.call(call, context).await;
+            (operator, result)
+        });
+        match call.as_mut().poll(&mut Context::from_waker(&self.waker)) {
+            Poll::Ready(done) => self.end(done, handler, cx),
+            Poll::Pending => {
+                let place = match handler {
+                    Handler::Record => format!("node `{}`", P::NAME),
+                    Handler::Timer(name, time) => format!("node `{}`, timer {name} at {time}", P::NAME),
+                    Handler::Punctuator => format!("node `{}`, punctuator", P::NAME),
+                };
+                self.waited += 1;
+                self.waiting = Some(Running {
+                    call,
+                    handler,
+                    number: cx.number,
+                    path: cx.path.clone(),
+                    key: cx.key.clone(),
+                    origin: cx.origin,
+                    place,
+                });
+                Ok(())
+            }
+        }
+    }
+
+    fn end(&mut self, (mut operator, result): Done<P>, handler: Handler, cx: &mut LaneCx<'_>) -> Result<()> {
+        operator.parts().1.key = None;
+        let left = operator.leave(result, cx);
+        self.idle = Some(operator);
+        handler.of(left)
+    }
+}
+
+impl<P: Handlers> Operator for AsyncProcessorOperator<P> {
+    fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
+        let record = take(record);
+        self.idle().enter_record(&record, cx)?;
+        self.begin(Call::Record(record), Handler::Record, cx)
+    }
+
+    fn state(&mut self) -> Option<&mut dyn StateOperator> {
+        if P::FIELDS.is_empty() && P::PUNCTUATORS.is_empty() { None } else { Some(self) }
+    }
+
+    fn waiting(&mut self) -> Option<&mut dyn Waiting> {
+        Some(self)
+    }
+}
+
+impl<P: Handlers> StateOperator for AsyncProcessorOperator<P> {
+    fn fields(&mut self, visit: &mut dyn FnMut(&mut dyn Field)) {
+        if let Some(operator) = &mut self.idle {
+            operator.fields(visit);
+        }
+    }
+
+    fn fire(&mut self, field: usize, time: Timestamp, cx: &mut LaneCx<'_>) -> Result<()> {
+        let key = self.idle().enter_timer(time, cx)?;
+        let handler = Handler::Timer(P::FIELDS[field].name, time);
+        self.begin(Call::Fired(field, Fired::new(key, time)), handler, cx)
+    }
+
+    fn punctuators(&self) -> &[Punctuator] {
+        P::PUNCTUATORS
+    }
+
+    fn punctuate(&mut self, which: usize, at: Timestamp, cx: &mut LaneCx<'_>) -> Result<()> {
+        self.idle().enter_punctuator(which, at, cx)?;
+        self.begin(Call::Punctuate(which), Handler::Punctuator, cx)
+    }
+}
+
+impl<P: Handlers> Waiting for AsyncProcessorOperator<P> {
+    fn wake_by(&mut self, waker: Waker) {
+        self.waker = waker;
+    }
+
+    fn waits(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    fn call(&self) -> Option<WaitingCall> {
+        self.waiting.as_ref().map(|r| WaitingCall {
+            tag: Tag { number: r.number, path: r.path.clone() },
+            nth: self.waited,
+            origin: r.origin,
+            place: r.place.clone(),
+        })
+    }
+
+    fn resume(&mut self, cx: &mut LaneCx<'_>) -> Result<()> {
+        let Some(mut running) = self.waiting.take() else { return Ok(()) };
+        cx.number = running.number;
+        cx.path.clone_from(&running.path);
+        cx.key.clone_from(&running.key);
+        cx.origin = running.origin;
+        match running.call.as_mut().poll(&mut Context::from_waker(&self.waker)) {
+            Poll::Ready(done) => self.end(done, running.handler, cx),
+            Poll::Pending => {
+                self.waiting = Some(running);
+                Ok(())
+            }
+        }
+    }
+}

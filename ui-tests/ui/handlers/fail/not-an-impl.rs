@@ -1,0 +1,7 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[handlers]
+struct P;
+
+fn main() {}

@@ -1,0 +1,24 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[processor(input = (UserId, Event), output = Session)]
+struct P {
+    #[state]
+    open: Keyed<Session>,
+}
+
+#[handlers]
+impl P {
+    #[process]
+    fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+
+    #[punctuate(every = "10s", over = open)]
+    #[on_timer(idle)]
+    fn close(&mut self, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+use serde::{Deserialize, Serialize};
+use stoat_core::prelude::*;
+
+#[derive(Key, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[key(codec = "Utf8")]
+struct UserId(String);
+
+fn main() {}

@@ -1,0 +1,23 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[processor(input = (UserId, Event), output = Session)]
+struct P {
+    #[timer(clock = processing)]
+    idle: Timer,
+}
+
+#[handlers]
+impl P {
+    #[process]
+    fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+
+    #[on_timer(idle)]
+    fn close(&mut self, fired: Fired<UserId>, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,7 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[source("clicks", topic = "clicks", key = UserId, value = Event)]
+struct Clicks;
+
+fn main() {}

@@ -1,0 +1,9 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[topology]
+async fn pipeline(t: &mut Topology) {
+    t.source::<Events>().discard();
+}
+
+fn main() {}
