@@ -94,6 +94,9 @@ impl Args {
     }
 }
 
+/// Asks for a store's keys to be written anew.
+type AskReencode = fn(&mut Graph, &str) -> Result<()>;
+
 /// A topology with its configuration.
 ///
 /// # Examples
@@ -109,7 +112,7 @@ pub struct App {
     build: fn(&mut Topology),
     config: Config,
     /// Stores whose keys are written anew, each with what says how.
-    reencode: Vec<(String, fn(&mut Graph, &str) -> Result<()>)>,
+    reencode: Vec<(String, AskReencode)>,
 }
 
 impl App {

@@ -1129,29 +1129,18 @@ fn reencoded(store: &dyn ByteStore, kind: StoreKind, how: &Reencode, now: Timest
     let mut old = Vec::new();
     let mut done = Ok(());
     store.scan(None, None, &mut |key, value| {
-        let mut one = || {
-            let mut row = row_of_local(kind, key, value)?;
-            if row.timestamp < Timestamp(0) && kind != StoreKind::TimestampedKeyValue {
-                row.timestamp = now.max(Timestamp(0));
+        match reencoded_row(kind, how, key, value, now) {
+            Ok((row, lane_key)) => {
+                old.push((key.to_vec(), lane_key, row.timestamp));
+                if rows.insert(row.key.clone(), row).is_some() {
+                    done = Err(Error::new(
+                        ErrorKind::State,
+                        "two of its keys are one under the new codec, so one would be lost: choose a codec that tells them apart",
+                    ));
+                }
             }
-            let (lane_key, tail) = key.split_at(row.lane_key);
-            let mut new = Vec::with_capacity(key.len());
-            (how.key)(lane_key, &mut new).map_err(|e| {
-                Error::new(ErrorKind::State, format!("a key of {} bytes is none of codec {}: {e}", lane_key.len(), how.from))
-            })?;
-            row.lane_key = new.len();
-            new.extend_from_slice(tail);
-            row.key.clone_from(&new);
-            old.push((key.to_vec(), lane_key.len(), row.timestamp));
-            if rows.insert(new, row).is_some() {
-                return Err(Error::new(
-                    ErrorKind::State,
-                    "two of its keys are one under the new codec, so one would be lost: choose a codec that tells them apart",
-                ));
-            }
-            Ok(())
-        };
-        done = one();
+            Err(e) => done = Err(e),
+        }
         done.is_ok()
     })?;
     done?;
@@ -1159,6 +1148,23 @@ fn reencoded(store: &dyn ByteStore, kind: StoreKind, how: &Reencode, now: Timest
         rows.entry(key).or_insert_with_key(|key| Row { key: key.clone(), lane_key, value: None, timestamp });
     }
     Ok(rows.into_values().collect())
+}
+
+/// A row under its new key, and the length of its old lane key.
+fn reencoded_row(kind: StoreKind, how: &Reencode, key: &[u8], value: &[u8], now: Timestamp) -> Result<(Row, usize)> {
+    let mut row = row_of_local(kind, key, value)?;
+    if kind != StoreKind::TimestampedKeyValue {
+        // Its kind keeps none.
+        row.timestamp = now.max(Timestamp(0));
+    }
+    let (lane_key, tail) = key.split_at(row.lane_key);
+    row.key.clear();
+    (how.key)(lane_key, &mut row.key).map_err(|e| {
+        Error::new(ErrorKind::State, format!("a key of {} bytes is none of codec {}: {e}", lane_key.len(), how.from))
+    })?;
+    row.lane_key = row.key.len();
+    row.key.extend_from_slice(tail);
+    Ok((row, lane_key.len()))
 }
 
 /// The end of a process that is no longer the owner.
