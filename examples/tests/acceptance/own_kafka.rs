@@ -132,9 +132,9 @@ fn i03_i05_under_kills_halts_restarts_and_cuts_nothing_is_lost_doubled_or_half()
         programs: Path::new(WORD_COUNT).parent().unwrap().to_owned(),
         dir: dir.path().to_owned(),
         stories: Vec::new(),
-        kills: 4,
+        kills: 3,
         life: (Duration::from_millis(50), Duration::from_millis(600)),
-        restarts: 2,
+        restarts: 1,
         stalls: 1,
         stall: (Duration::from_secs(1), Duration::from_secs(2)),
         cuts: 3,
@@ -144,11 +144,11 @@ fn i03_i05_under_kills_halts_restarts_and_cuts_nothing_is_lost_doubled_or_half()
         seed: 3,
     };
     let happened = chaos(&plan, &|what| eprintln!("{what}")).unwrap();
-    assert_eq!(happened.broker.restarts, (1, 1));
+    assert_eq!(happened.broker.restarts, (0, 1));
     assert_eq!(happened.rows.len(), 3);
     for row in &happened.rows {
         assert!(row.exact(), "{row:#?}");
-        assert!(row.kills >= 4 && row.at_work > 0, "the kills met work: {row:#?}");
+        assert!(row.kills >= 3 && row.at_work > 0, "the kills met work: {row:#?}");
     }
     let money = happened.rows.iter().find(|r| r.story == "money").unwrap();
     assert!(money.report.cuts > 5 && money.report.totals > 5, "{money:#?}");
