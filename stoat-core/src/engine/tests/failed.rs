@@ -6,8 +6,11 @@ pub(super) const FAILED: &[(u64, u64)] = &[
     (5_000, 1_005_047),
     // Both were still within the pauses after a fence when the test looked.
     (2_000, 2_002_011),
+    // A tombstone of a timer that was set and had fired within one epoch depended on the lanes.
+    (3_100, 2_003_234),
+    (3_200, 1_003_367),
+    (3_200, 2_003_372),
 ];
 
-/// Seeds that fail and whose cause is not found yet; `STOAT_SIM_OPEN=1` runs them. In all three a row that is deleted while timers
-/// fire under cut marks is told by the run and not by its replay, or the other way round; outputs and state agree.
-pub(super) const OPEN: &[(u64, u64)] = &[(3_100, 2_003_234), (3_200, 1_003_367), (3_200, 2_003_372)];
+/// Seeds that fail and whose cause is not found yet; `STOAT_SIM_OPEN=1` runs them.
+pub(super) const OPEN: &[(u64, u64)] = &[];
