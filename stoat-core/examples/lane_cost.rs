@@ -218,6 +218,7 @@ fn measure(name: &str, g: &Graph, lanes: u32, records: usize) -> Result<()> {
         punctuated: &vec![Timestamp::MIN; g.subs as usize],
         wall: Timestamp(0),
         cache_budget: 1 << 20,
+        gates: Arc::default(),
         settings: NetSettings::default(),
     };
     let mut net = TokioNet::start(build_lanes(&build)?, 2)?;

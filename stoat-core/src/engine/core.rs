@@ -15,6 +15,7 @@ use super::writer::StoreWriter;
 use crate::broker::Broker;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Gates, Tally, Verdicts};
 use crate::id::Generation;
 use crate::store::{ByteStore, StoreSet};
 use crate::time::{Timestamp, Watermark};
@@ -98,6 +99,8 @@ pub struct Engine {
     generation: Generation,
     phase: Phase,
     known: Option<Known>,
+    /// What was decided about refused outputs and has not committed yet.
+    verdicts: Verdicts,
     stop: bool,
     faults: VecDeque<u64>,
     status: Status,
@@ -106,6 +109,7 @@ pub struct Engine {
 impl Engine {
     /// Puts an engine together; nothing happens before [`Engine::advance`].
     pub fn new(parts: EngineParts, now: u64) -> Self {
+        Tally::describe();
         let start = Start::first(&parts.incarnation, parts.seed, now);
         Self {
             graph: parts.graph,
@@ -119,6 +123,7 @@ impl Engine {
             generation: Generation(1),
             phase: Phase::Start(Box::new(start)),
             known: None,
+            verdicts: Verdicts::default(),
             stop: false,
             faults: VecDeque::new(),
             status: Status {
@@ -216,6 +221,7 @@ impl Engine {
                     Err(End::Recover { reason, fenced, counts }) => {
                         let stopped = run.tear_down(&mut self.io);
                         self.known = Some(run.known().clone());
+                        self.verdicts = run.take_verdicts();
                         if !stopped {
                             self.phase = Phase::Stopped;
                             return Err(Error::new(
@@ -252,6 +258,7 @@ impl Engine {
             .map(|(s, w)| known.record.punctuated.get(&s.name).copied().unwrap_or(*w))
             .collect();
         let counts = plan.lane_counts();
+        let gates = Arc::new(Gates::of(&self.config, &self.graph, plan, std::mem::take(&mut self.verdicts)));
         let build = NetBuild {
             graph: &self.graph,
             lane_counts: &counts,
@@ -262,6 +269,7 @@ impl Engine {
             punctuated: &punctuated,
             wall: known.record.wall,
             cache_budget: self.config.shares().cache,
+            gates: gates.clone(),
             settings: NetSettings::default(),
         };
         let net = (self.net)(&build)?;
@@ -289,7 +297,7 @@ impl Engine {
             now,
             wall,
         };
-        let mut run = Run::new(known, specs, net, self.generation, self.status.run, &mut cx);
+        let mut run = Run::new(known, specs, net, gates, self.generation, self.status.run, &mut cx);
         if self.stop {
             run.stop();
         }

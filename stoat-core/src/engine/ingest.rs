@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use super::message::{Control, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, Position};
 use crate::broker::Fetched;
-use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{LaneId, LaneIdx, NextOffset, Offset, SubTopologyId};
 use crate::operator::Child;
@@ -25,6 +24,8 @@ use super::epoch_record::InputCut;
 
 /// Records per batch on the way to a lane.
 const BATCH: usize = 256;
+/// What stands in the journal for a control message.
+const NO_PARTITION: u32 = u32::MAX;
 /// Records that one group may dispatch before the other groups have their turn.
 const TURN: usize = 1024;
 
@@ -201,24 +202,12 @@ impl Ingest {
         }
     }
 
-    /// Takes what the broker fetched.
-    ///
-    /// # Errors
-    /// A record without a timestamp: its place, and what to do.
-    pub fn fetched(&mut self, partition: u32, fetched: Fetched) -> Result<()> {
+    /// Takes what the broker fetched. A record without a timestamp goes on like all others: the gate decides on its lane.
+    pub fn fetched(&mut self, partition: u32, fetched: Fetched) {
         let input = &mut self.inputs[partition as usize];
         input.fetching = false;
         input.position = fetched.position;
         input.caught_up = fetched.caught_up;
-        if let Some(bad) = fetched.batch.iter().find(|r| r.timestamp.0 < 0) {
-            return Err(Error::new(
-                ErrorKind::Codec,
-                format!(
-                    "the record at {}@{} has no timestamp ({}): set message.timestamp.type=LogAppendTime on the topic, or have its producer set one",
-                    input.spec.name, bad.offset, bad.timestamp
-                ),
-            ));
-        }
         if fetched.caught_up || !fetched.batch.is_empty() {
             input.waiting_since = None;
         }
@@ -226,7 +215,6 @@ impl Ingest {
             input.buffered += fetched.batch.weight();
             input.buffer.push_back(Chunk { batch: Arc::new(fetched.batch), at: 0 });
         }
-        Ok(())
     }
 
     /// Dispatches at most about `quota` records to lanes that have room.
@@ -346,7 +334,7 @@ impl Ingest {
         input.last_record = now;
         input.last_number = number;
         let strategy = &input.spec.watermark;
-        if raw.timestamp <= wall + strategy.future_bound {
+        if raw.timestamp.0 >= 0 && raw.timestamp <= wall + strategy.future_bound {
             input.watermark = input.watermark.max(raw.timestamp - strategy.out_of_orderness);
         }
         chunk.at += 1;
@@ -386,6 +374,8 @@ impl Ingest {
         self.flush(net, true);
         let number = self.next_number;
         self.next_number += 1;
+        // No record has this number, nor do those behind it follow from one before it.
+        self.journal.push(Stretch { number, partition: NO_PARTITION, offset: 0 });
         match &control {
             Control::Tick(wall) => self.wall = *wall,
             Control::Mark(mark) => {
@@ -477,11 +467,12 @@ impl Ingest {
             && self.pending.iter().flatten().all(|p| p.items.is_empty())
     }
 
-    /// The source record behind a number of this epoch or the one before; for messages.
+    /// The source record behind a number of this epoch or the one before; `None`: a control message.
     pub fn origin(&self, number: u64) -> Option<Origin> {
         let at = self.journal.partition_point(|s| s.number <= number).checked_sub(1)?;
         let s = &self.journal[at];
-        Some(Origin { partition: s.partition, offset: s.offset + (number - s.number) as i64 })
+        let known = s.partition != NO_PARTITION;
+        known.then(|| Origin { partition: s.partition, offset: s.offset + (number - s.number) as i64 })
     }
 
     /// Forgets the origins of numbers below `number`.

@@ -11,6 +11,7 @@ use super::inbox::{Inbox, Passed};
 use super::message::{Control, Frozen, Mark, NetEvent, Position};
 use super::tag::Path;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Gates, LaneGate};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
 use crate::operator::{
@@ -60,6 +61,8 @@ pub(crate) struct LaneParts {
     pub(crate) timers_per_mark: usize,
     /// Bytes of clean entries that the lane keeps.
     pub(crate) cache_budget: usize,
+    /// What becomes of records that fail.
+    pub(crate) gates: Arc<Gates>,
 }
 
 struct Stateful {
@@ -79,6 +82,7 @@ pub(crate) struct Lane {
     sink_topics: Arc<[Arc<str>]>,
     sink_partitions: Arc<[i32]>,
     key: CurrentKey,
+    gate: LaneGate,
     now: Now,
     /// Up to which watermark event-time punctuators have been called. Behind `now.watermark` while limits cut marks.
     punctuated: Watermark,
@@ -114,6 +118,7 @@ impl Lane {
             sink_topics: parts.sink_topics,
             sink_partitions: parts.sink_partitions,
             key: CurrentKey::default(),
+            gate: LaneGate::new(parts.gates),
             now: parts.now,
             punctuated: parts.punctuated,
             foreign: parts.foreign,
@@ -156,6 +161,7 @@ impl Lane {
     /// Takes records from the inbox, at most so many.
     pub(crate) fn records(&mut self, inbox: &mut Inbox, most: usize, fx: &mut Effects) -> Result<usize, Failure> {
         let done = self.guarded(0, |cx, _| inbox.deliver(most, cx))?;
+        self.gate.release();
         self.collect(fx);
         Ok(done)
     }
@@ -248,6 +254,7 @@ impl Lane {
             origin: None,
             outputs: &mut self.outputs,
             sink_partitions: &self.sink_partitions,
+            gate: &mut self.gate,
         };
         let stateful = &self.stateful;
         let result = catch_unwind(AssertUnwindSafe(|| run(&mut cx, stateful)));
@@ -405,6 +412,7 @@ impl Lane {
             stores,
             watermark: self.now.watermark,
             punctuated: self.punctuated,
+            tally: std::mem::take(&mut self.gate.tally),
         })));
         Ok(())
     }

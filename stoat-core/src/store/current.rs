@@ -19,6 +19,8 @@ pub(crate) struct Current {
     pub(crate) timestamp: Timestamp,
     /// The current key's entry, once it was looked up.
     pub(crate) slot: Option<Slot>,
+    /// What went wrong for good in the handler that runs: it must not be swallowed (I-10).
+    fatal: Option<(ErrorKind, String)>,
 }
 
 impl Current {
@@ -33,6 +35,7 @@ impl Current {
             key: KeyBytes::new(),
             timestamp: Timestamp::MIN,
             slot: None,
+            fatal: None,
         }
     }
 
@@ -45,13 +48,31 @@ impl Current {
         self.key.extend_from_slice(&at.key.bytes);
         self.timestamp = at.timestamp;
         self.slot = None;
+        self.fatal = None;
     }
 
     #[inline]
     pub(crate) fn leave(&mut self, index: usize) -> Result<()> {
         self.active = false;
         self.slot = None;
-        if self.index == index { Ok(()) } else { Err(self.exchanged()) }
+        if self.index == index && self.fatal.is_none() { Ok(()) } else { Err(self.left_wrong(index)) }
+    }
+
+    #[cold]
+    fn left_wrong(&mut self, index: usize) -> Error {
+        match self.fatal.take() {
+            Some((kind, text)) if self.index == index => Error::new(kind, text),
+            _ => self.exchanged(),
+        }
+    }
+
+    /// Remembers an error that is not about data until the handler ends, in case it is swallowed.
+    #[cold]
+    pub(crate) fn note(&mut self, e: Error) -> Error {
+        if self.active && self.fatal.is_none() && !crate::gate::is_data(&e) {
+            self.fatal = Some((e.kind(), e.to_string()));
+        }
+        e
     }
 
     #[cold]

@@ -22,6 +22,8 @@ pub struct Timers<K: Key, C = <K as Key>::Codec, S = Own> {
     pending: Pending<()>,
     /// A row's key: the key's bytes, then the time.
     row: KeyBytes,
+    /// What the handler that runs has set and cancelled, where it may be undone.
+    changed: Vec<(Timestamp, KeyBytes, bool)>,
     types: Types<(K, C, S)>,
 }
 
@@ -39,11 +41,11 @@ impl<K: Key, C, S> Timers<K, C, S> {
             Some(slot) => slot,
             None => self.pending.rows.insert(hash, &self.row, None, at, 0),
         };
-        *self.pending.rows.write(slot, at) = there.then_some(());
+        self.pending.rows.replace(slot, at, there.then_some(()));
     }
 
     fn write(&mut self, time: Timestamp, there: bool) -> Result<()> {
-        self.pending.current.keyed()?;
+        self.pending.current.keyed().map_err(|e| self.pending.current.note(e))?;
         let key = std::mem::take(&mut self.pending.current.key);
         self.set_row(&key, time);
         self.change(&key, time, there, self.pending.current.timestamp);
@@ -57,6 +59,9 @@ impl<K: Key, C, S> Timers<K, C, S> {
         let changed = if there { due.insert((time, key.clone())) } else { due.remove(&(time, key.clone())) };
         if changed {
             self.write_row(there, at);
+            if self.pending.undo {
+                self.changed.push((time, key.clone(), there));
+            }
         }
     }
 
@@ -202,7 +207,7 @@ impl<K: Key, C: Codec, S: Reach> StateField for Timers<K, C, S> {
     }
 
     fn make(seed: FieldSeed) -> Self {
-        Self { pending: Pending::new(seed, S::FOREIGN), row: KeyBytes::new(), types: PhantomData }
+        Self { pending: Pending::new(seed, S::FOREIGN), row: KeyBytes::new(), changed: Vec::new(), types: PhantomData }
     }
 
     #[inline]
@@ -210,9 +215,19 @@ impl<K: Key, C: Codec, S: Reach> StateField for Timers<K, C, S> {
         self.pending.enter(at);
     }
 
+    fn undo(&mut self) -> Result<()> {
+        for (time, key, there) in self.changed.drain(..).rev() {
+            let due = &mut self.pending.due;
+            if there { due.remove(&(time, key)) } else { due.insert((time, key)) };
+        }
+        self.pending.undo_places();
+        self.pending.rows.undo(|_| Ok(()), |_, _, _| {})
+    }
+
     #[inline]
     fn leave(&mut self, index: usize) -> Result<()> {
-        self.pending.current.leave(index)
+        self.changed.clear();
+        self.pending.leave(index)
     }
 }
 

@@ -36,6 +36,10 @@ pub(super) fn decode_time(current: &Current, bytes: &[u8]) -> Result<Timestamp> 
 
 impl<K: Key, C, S> Timer<K, C, S> {
     fn write(&mut self, time: Option<Timestamp>) -> Result<()> {
+        self.replace(time).map_err(|e| self.pending.current.note(e))
+    }
+
+    fn replace(&mut self, time: Option<Timestamp>) -> Result<()> {
         let p = &mut self.pending;
         p.current.keyed()?;
         // The key leaves the field while the field's other parts change; it is at most a short copy in place.
@@ -215,9 +219,13 @@ impl<K: Key, C: Codec, S: Reach> StateField for Timer<K, C, S> {
         self.pending.enter(at);
     }
 
+    fn undo(&mut self) -> Result<()> {
+        self.pending.undo()
+    }
+
     #[inline]
     fn leave(&mut self, index: usize) -> Result<()> {
-        self.pending.current.leave(index)
+        self.pending.leave(index)
     }
 }
 

@@ -36,6 +36,10 @@ pub(super) struct Pending<V> {
     tag: Tag,
     /// The number of writes of the handler that runs.
     index: u32,
+    /// What the handler that runs has replaced in `own`, and how long `foreign` was before it; where it may be undone.
+    own_before: Vec<(KeyBytes, Option<Place>)>,
+    foreign_before: usize,
+    pub(super) undo: bool,
 }
 
 /// A pending timer weighs this beside a long key: its place in the ordered set.
@@ -58,13 +62,19 @@ impl<V> Pending<V> {
             own: foreign.then(FxHashMap::default),
             tag: Tag::record(0),
             index: 0,
+            own_before: Vec::new(),
+            foreign_before: 0,
+            undo: false,
         }
     }
 
     #[inline]
     pub(super) fn enter(&mut self, at: &Entered<'_>) {
         self.current.enter(at);
+        self.undo = at.undo;
+        self.rows.begin(at.undo);
         if self.own.is_some() {
+            self.foreign_before = self.foreign.len();
             self.tag = Tag { number: at.number, path: at.path.clone() };
             self.index = 0;
         }
@@ -74,8 +84,33 @@ impl<V> Pending<V> {
     #[inline]
     pub(super) fn wrote(&mut self, key: &[u8]) {
         if let Some(own) = &mut self.own {
-            own.insert(KeyBytes::from_slice(key), (self.tag.clone(), self.index));
+            let before = own.insert(KeyBytes::from_slice(key), (self.tag.clone(), self.index));
+            if self.undo {
+                self.own_before.push((KeyBytes::from_slice(key), before));
+            }
             self.index += 1;
+        }
+    }
+
+    /// The handler has ended.
+    #[inline]
+    pub(super) fn leave(&mut self, index: usize) -> Result<()> {
+        self.undo = false;
+        self.rows.keep();
+        self.own_before.clear();
+        self.current.leave(index)
+    }
+
+    /// Takes back what the handler that ends now wrote for other keys, and that it wrote for its own at all.
+    pub(super) fn undo_places(&mut self) {
+        if let Some(own) = &mut self.own {
+            self.foreign.truncate(self.foreign_before);
+            for (key, before) in self.own_before.drain(..).rev() {
+                match before {
+                    Some(place) => own.insert(key, place),
+                    None => own.remove(&key),
+                };
+            }
         }
     }
 
@@ -149,7 +184,22 @@ impl Pending<Timestamp> {
         if let Some(time) = time {
             self.due.insert((time, key.clone()));
         }
-        *self.rows.write(slot, at) = time;
+        self.rows.replace(slot, at, time);
+    }
+
+    /// Takes back what the handler that ends now wrote.
+    pub(super) fn undo(&mut self) -> Result<()> {
+        self.undo_places();
+        let (current, due) = (&self.current, &mut self.due);
+        let decode = |bytes: &[u8]| super::one::decode_time(current, bytes);
+        self.rows.undo(decode, |key, written, before| {
+            if let Some(time) = written {
+                due.remove(&(*time, key.clone()));
+            }
+            if let Some(time) = before {
+                due.insert((*time, key.clone()));
+            }
+        })
     }
 
     pub(super) fn take_first(&mut self) -> Option<(Timestamp, KeyBytes)> {

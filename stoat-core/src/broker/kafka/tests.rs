@@ -222,7 +222,7 @@ fn batch(records: &[(&str, i32, &str)]) -> ProduceBatch {
 }
 
 fn transaction(records: &[(&str, i32, &str)]) -> Command {
-    Command::Transact(Box::new(Transaction { batches: vec![batch(records)], ..Transaction::default() }))
+    Command::Transact(Arc::new(Transaction { batches: vec![batch(records)], ..Transaction::default() }))
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn i3_a_transaction_commits_records_and_offsets_together() {
         offsets: vec![(source.clone(), 17)],
         ..Transaction::default()
     };
-    let committed = d.committed(Command::Transact(Box::new(t)));
+    let committed = d.committed(Command::Transact(Arc::new(t)));
     let ends = vec![(TopicPartition::new(topic.as_str(), 0), 2), (source.clone(), 1)];
     assert_eq!(committed, Committed { ends, retried: false });
     let Reply::Group(group) = d.ok(Command::Group { partitions: vec![source, TopicPartition::new(topic.as_str(), 0)] })
@@ -271,7 +271,7 @@ fn records_of_several_batches_are_written_in_the_order_of_the_transaction() {
         ordered: 2,
         ..Transaction::default()
     };
-    d.ok(Command::Transact(Box::new(t)));
+    d.ok(Command::Transact(Arc::new(t)));
     d.open(&topic, 0, 0);
     let (all, _) = d.drain(&topic, 0);
     let values: Vec<&str> = all.iter().map(|(_, v)| v.as_str()).collect();
@@ -485,7 +485,7 @@ fn an_epoch_of_a_hundred_records_commits_in_milliseconds() {
         let offsets = (0..4).map(|p| (TopicPartition::new(topic.as_str(), p), i)).collect();
         let t = Transaction { batches: vec![batch(&records)], offsets, ..Transaction::default() };
         let start = Instant::now();
-        d.ok(Command::Transact(Box::new(t)));
+        d.ok(Command::Transact(Arc::new(t)));
         took.push(start.elapsed());
     }
     took.sort();
@@ -774,7 +774,7 @@ fn i10_errors_of_the_producer_end_in_the_kind_that_the_engine_reacts_to_and_the_
 }
 
 fn with_offsets(value: &str) -> Command {
-    Command::Transact(Box::new(Transaction {
+    Command::Transact(Arc::new(Transaction {
         batches: vec![batch(&[("t", 0, value)])],
         offsets: vec![(TopicPartition::new("t", 0), 1)],
         ..Transaction::default()

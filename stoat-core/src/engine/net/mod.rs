@@ -20,6 +20,7 @@ use std::sync::Arc;
 use self::wiring::{Edge, Wiring, Worker};
 use super::lane::{Lane, LaneParts};
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Gates;
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{LaneId, LaneIdx, StoreId, SubTopologyId};
 use crate::operator::Child;
@@ -48,6 +49,8 @@ pub struct NetBuild<'a> {
     pub wall: Timestamp,
     /// Bytes that all lanes together may keep in caches of clean entries.
     pub cache_budget: usize,
+    /// What becomes of records that fail.
+    pub gates: Arc<Gates>,
     /// Bounds and sizes.
     pub settings: NetSettings,
 }
@@ -151,6 +154,7 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
                 foreign: graph.stores.iter().any(|s| s.foreign && s.sub.0 as usize == sub),
                 timers_per_mark: build.settings.timers_per_mark,
                 cache_budget: build.cache_budget / all as usize,
+                gates: build.gates.clone(),
             });
             workers.push(wiring.worker(lane));
         }

@@ -5,9 +5,11 @@
 mod check;
 mod counts;
 mod faults;
+mod gates;
 mod model;
 mod money;
 mod owners;
+mod remedies;
 mod shapes;
 mod start;
 mod stores;
@@ -154,7 +156,7 @@ impl World {
         for topic in ["in", "in2"] {
             cluster.create(topic, PARTITIONS);
         }
-        for topic in ["out", "counts", "late"] {
+        for topic in ["out", "counts", "late", "letters"] {
             cluster.create(topic, 2);
         }
         Self {
@@ -174,13 +176,7 @@ impl World {
         self.settings.push((key, value.to_owned()));
     }
 
-    fn engine(&mut self, graph: &Graph, lanes: u32) -> Engine {
-        let disk = self.disk.clone();
-        self.engine_on(&disk, graph, lanes)
-    }
-
-    fn engine_on(&mut self, disk: &TwinDisk, graph: &Graph, lanes: u32) -> Engine {
-        self.ids += 1;
+    fn config(&self, lanes: u32) -> Config {
         let mut config = config(lanes);
         for (k, v) in &self.settings {
             if *k == "stoat.memory.budget" {
@@ -190,6 +186,17 @@ impl World {
                 config.set(k, v).unwrap();
             }
         }
+        config
+    }
+
+    fn engine(&mut self, graph: &Graph, lanes: u32) -> Engine {
+        let disk = self.disk.clone();
+        self.engine_on(&disk, graph, lanes)
+    }
+
+    fn engine_on(&mut self, disk: &TwinDisk, graph: &Graph, lanes: u32) -> Engine {
+        self.ids += 1;
+        let config = self.config(lanes);
         let seed = (self.seed ^ (self.ids << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let settings = NetSettings {
             credit: 1 + self.random.below(3) as u32,
@@ -229,8 +236,12 @@ impl World {
 
     fn feed(&mut self, record: &Fed) {
         let partition = crate::hash::partition_for(record.key.as_bytes(), PARTITIONS);
-        let (key, value) = (record.key.as_bytes(), record.value.as_bytes());
-        self.cluster.append(record.topic, partition, key, value, record.time);
+        let mut value = record.value.as_bytes().to_vec();
+        if let Some(rest) = record.value.strip_prefix('\u{fffd}') {
+            // What cannot be decoded.
+            value = [b"\xff", rest.as_bytes()].concat();
+        }
+        self.cluster.append(record.topic, partition, record.key.as_bytes(), &value, record.time);
     }
 
     /// One turn of an engine, a little later.

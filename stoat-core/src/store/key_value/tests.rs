@@ -32,7 +32,7 @@ fn seed(bytes: Arc<dyn ByteStore>, lane: u32, lanes: u32) -> FieldSeed {
 
 fn inside<R>(store: &mut Store, key: &str, call: impl FnOnce(&mut Store) -> R) -> R {
     let key = current(key.as_bytes(), true);
-    store.enter(&Entered { key: &key, timestamp: Timestamp(7), number: 1, path: &Path::default() });
+    store.enter(&Entered { key: &key, timestamp: Timestamp(7), number: 1, path: &Path::default(), undo: false });
     let result = call(store);
     store.leave(0).unwrap();
     result
@@ -119,7 +119,7 @@ fn stored_bytes_of_another_type_are_an_error_about_the_state() {
     let bytes = TestStore::new(StoreKind::KeyValue);
     let mut other = KeyValueStore::<String, String, Json, Utf8>::make(seed(bytes.clone(), 0, 1));
     let key = current(b"a", true);
-    other.enter(&Entered { key: &key, timestamp: Timestamp(0), number: 0, path: &Path::default() });
+    other.enter(&Entered { key: &key, timestamp: Timestamp(0), number: 0, path: &Path::default(), undo: false });
     other.put(&"a".into(), "text".into()).unwrap();
     other.leave(0).unwrap();
     let mut batch = Batch::default();
