@@ -6,5 +6,7 @@ mod bad_input;
 mod faults;
 #[cfg(feature = "kafka")]
 mod own_kafka;
+#[cfg(unix)]
+mod poison;
 mod support;
 mod two_processes;

@@ -146,6 +146,11 @@ impl SimCluster {
         self.lock().injected.push((call, kind));
     }
 
+    /// How often producers of a transactional id were initialised, or fenced by the broker.
+    pub fn producer_epoch(&self, transactional_id: &str) -> u32 {
+        self.lock().epochs.get(transactional_id).copied().unwrap_or_default()
+    }
+
     /// Failures that were asked for and have not happened yet.
     pub fn failures_left(&self) -> usize {
         self.lock().injected.len()

@@ -59,9 +59,11 @@ pub fn remedy(call: Call, kind: Kind) -> Remedy {
         (_, Kind::UnknownTopic | Kind::OutOfRange | Kind::Unauthorized) => Remedy::End(ErrorKind::Topic),
 
         // The client makes what it needs anew.
-        (Call::Ask | Call::Init, Kind::Retriable | Kind::Abort | Kind::Fatal) => Remedy::Again,
+        (Call::Ask | Call::Init, Kind::Retriable | Kind::Abort | Kind::Fatal) | (Call::Ask, Kind::Fenced) => {
+            Remedy::Again
+        }
         (Call::Claim, Kind::Retriable | Kind::Abort | Kind::Fatal | Kind::Unknown) => Remedy::InitAndAgain,
-        (Call::Ask | Call::Init | Call::Claim, Kind::Fenced) => Remedy::LookAgain,
+        (Call::Init | Call::Claim, Kind::Fenced) => Remedy::LookAgain,
         (Call::Ask | Call::Init, Kind::Unknown) => Remedy::End(ErrorKind::Unavailable),
         (Call::Ask | Call::Init | Call::Claim, Kind::Refused(_)) => Remedy::End(ErrorKind::Refused),
 

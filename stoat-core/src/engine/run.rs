@@ -638,7 +638,8 @@ impl Run {
         }
         p.bytes = outputs.iter().map(Outputs::weight).sum();
         let order = merge(&outputs);
-        let (batches, tags): (Vec<ProduceBatch>, Vec<Vec<Tag>>) = outputs.into_iter().map(|o| (o.batch, o.tags)).unzip();
+        let (batches, tags): (Vec<ProduceBatch>, Vec<Vec<Tag>>) =
+            outputs.into_iter().map(|o| (o.batch, o.tags)).unzip();
         p.tags = tags;
         let offsets = plan.inputs.iter().zip(&p.cuts).filter_map(|(i, c)| {
             let known = self.committed_offsets.get(&i.partition) == Some(&c.next);
@@ -691,7 +692,9 @@ impl Run {
             }
             Remedy::End(kind) => {
                 let text = match e.kind {
-                    BrokerErrorKind::UnknownTopic => format!("a topic that is written to is gone ({e}): create it anew"),
+                    BrokerErrorKind::UnknownTopic => {
+                        format!("a topic that is written to is gone ({e}): create it anew")
+                    }
                     BrokerErrorKind::Unauthorized => format!("not allowed to write ({e}): grant the rights"),
                     _ => format!("the transaction of epoch {epoch} failed for good: {e}"),
                 };
@@ -706,13 +709,12 @@ impl Run {
     fn refused(&mut self, place: Option<(u32, u32)>, e: &BrokerError) -> End {
         let Some(p) = &self.pending else { return End::Fatal(Error::new(ErrorKind::Refused, e.to_string())) };
         let epoch = p.epoch;
-        let recover = |what: &str, counts| {
-            let reason = format!("the broker refuses a record of epoch {epoch}: {e}; {what}");
-            End::Recover { reason, fenced: false, counts }
-        };
+        let recover =
+            |what: &str, counts| End::Recover { reason: format!("epoch {epoch}: {what}"), fenced: false, counts };
         let Some((batch, i)) = place else {
             let counts = !self.verdicts.refused_blindly();
-            return recover("it does not say which, so the epoch is tried again", counts);
+            let what = format!("the broker refuses a record: {e}; it does not say which, so the epoch is tried again");
+            return recover(&what, counts);
         };
         let (t, batch, i) = (&p.transaction, batch as usize, i as usize);
         let (own, lane) = match batch.checked_sub(t.batches.len()) {
@@ -720,7 +722,7 @@ impl Run {
             None => (t.batches.get(batch), (batch < t.ordered).then_some(batch)),
         };
         let Some(r) = own.filter(|b| i < b.len()).map(|b| b.get(i)) else {
-            return recover("the place that it names is not in the transaction", true);
+            return recover(&format!("the broker refuses a record that is not in the transaction: {e}"), true);
         };
         let tag = lane.and_then(|lane| p.tags.get(lane)?.get(i));
         let Some(tag) = tag else {
@@ -739,10 +741,15 @@ impl Run {
         let place = source.map_or_else(|| "a timer or punctuator".to_owned(), |(tp, offset)| format!("{tp}@{offset}"));
         let error = Error::new(
             ErrorKind::Refused,
-            format!("the broker refuses an output to topic `{}` ({} bytes): {e}", r.topic, r.value.map_or(0, <[u8]>::len)),
+            format!(
+                "the broker refuses an output to topic `{}` ({} bytes): {e}",
+                r.topic,
+                r.value.map_or(0, <[u8]>::len)
+            ),
         );
         if self.known.plan.letters == Some(sink) {
-            let text = "this is a dead letter, and there is no other place for it; raise `max.message.bytes` of that topic";
+            let text =
+                "this is a dead letter, and there is no other place for it; raise `max.message.bytes` of that topic";
             return End::Fatal(error.at(text).at(place));
         }
         let failed = Failed {
@@ -757,11 +764,13 @@ impl Run {
         };
         match self.gates.produce.decide(&failed) {
             Decision::Fail => {
-                let text = "nothing of it was committed; `stoat.production-exception-handler` says what else may be done";
+                let text =
+                    "nothing of it was committed; `stoat.production-exception-handler` says what else may be done";
                 End::Fatal(error.at(format!("epoch {epoch}")).at(text).at(place))
             }
-            Decision::Retry => recover(&format!("the output of {place} is tried again"), true),
+            Decision::Retry => recover(&format!("{place}: {error}; it is tried again"), true),
             decision => {
+                let what = format!("{place}: {error}; the epoch is replayed without this output");
                 let new = self.verdicts.add(Verdict {
                     origin,
                     path: tag.path.clone(),
@@ -771,7 +780,7 @@ impl Run {
                     kind: ErrorKind::Refused,
                     text: error.to_string(),
                 });
-                recover(&format!("the epoch is replayed without the output of {place}"), !new)
+                recover(&what, !new)
             }
         }
     }

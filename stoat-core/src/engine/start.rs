@@ -1118,7 +1118,9 @@ fn letters_have_a_topic(cx: &StartCx<'_>) -> Result<()> {
     if let Some(topic) = c.dead_letter_topic.as_ref().filter(|t| cx.graph.sources.iter().any(|s| s.topic == **t)) {
         return Err(Error::new(
             ErrorKind::Config,
-            format!("`stoat.dead-letter.topic` is `{topic}`, which the application reads: what fails comes again for ever"),
+            format!(
+                "`stoat.dead-letter.topic` is `{topic}`, which the application reads: what fails comes again for ever"
+            ),
         ));
     }
     Ok(())

@@ -51,7 +51,10 @@ pub struct Gates {
 
 impl std::fmt::Debug for Gates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gates").field("letters", &self.letters).field("verdicts", &self.verdicts).finish_non_exhaustive()
+        f.debug_struct("Gates")
+            .field("letters", &self.letters)
+            .field("verdicts", &self.verdicts)
+            .finish_non_exhaustive()
     }
 }
 
@@ -64,7 +67,7 @@ impl Default for Gates {
 
 impl Gates {
     /// What is configured (decode, process, produce), else what the topology declares.
-    pub(crate) fn new(configured: [Option<Decision>; 3], declared: &Handlers) -> Self {
+    pub fn new(configured: [Option<Decision>; 3], declared: &Handlers) -> Self {
         let [decode, process, produce] = configured;
         Self {
             decode: Policy::of(decode, declared.decode.as_ref()),
@@ -92,9 +95,7 @@ impl Gates {
     pub(crate) fn of(config: &Config, graph: &Graph, plan: &Plan, verdicts: Verdicts) -> Self {
         let node = |s: &SinkDecl| Arc::from(graph.nodes[s.node.0 as usize].name.as_str());
         Self {
-            letters: plan
-                .letters
-                .map(|sink| Letters { topic: plan.sink_topics[sink.0 as usize].clone(), sink }),
+            letters: plan.letters.map(|sink| Letters { topic: plan.sink_topics[sink.0 as usize].clone(), sink }),
             dropped: config.dead_letter_dropped,
             limits: plan.sink_limits.clone().into(),
             sink_topics: plan.sink_topics.clone(),
@@ -188,7 +189,13 @@ impl LaneCx<'_> {
 
     /// As [`LaneCx::gate`]; `output`: the record that was to be written.
     #[cold]
-    pub(crate) fn gate_output(&mut self, gate: Gate, node: &str, error: Error, output: Option<Output<'_>>) -> Result<()> {
+    pub(crate) fn gate_output(
+        &mut self,
+        gate: Gate,
+        node: &str,
+        error: Error,
+        output: Option<Output<'_>>,
+    ) -> Result<()> {
         if !is_data(&error) {
             return Err(error);
         }
@@ -222,7 +229,11 @@ impl LaneCx<'_> {
             let done = if decision == Decision::DeadLetter { "goes to the dead-letter topic" } else { "is skipped" };
             tracing::warn!(gate = gate.name(), node, "{place}: the record {done}: {text}{more}");
         }
-        if decision == Decision::DeadLetter { self.letter(gate.name(), node, &format!("{kind:?}"), text) } else { Ok(()) }
+        if decision == Decision::DeadLetter {
+            self.letter(gate.name(), node, &format!("{kind:?}"), text)
+        } else {
+            Ok(())
+        }
     }
 
     /// Where this comes from, for people.
@@ -267,7 +278,8 @@ impl LaneCx<'_> {
         };
         put(&mut headers, header::EXCEPTION, exception);
         put(&mut headers, header::MESSAGE, text);
-        if let Some((tp, offset)) = self.origin.and_then(|o| Some((shared.inputs.get(o.partition as usize)?, o.offset))) {
+        if let Some((tp, offset)) = self.origin.and_then(|o| Some((shared.inputs.get(o.partition as usize)?, o.offset)))
+        {
             put(&mut headers, header::TOPIC, &tp.topic);
             put(&mut headers, header::PARTITION, &tp.partition.to_string());
             put(&mut headers, header::OFFSET, &offset.to_string());
@@ -328,7 +340,8 @@ impl LaneCx<'_> {
         } else {
             return Ok(true);
         };
-        self.gate_output(Gate::Produce, node, Error::new(ErrorKind::Refused, why), Some(output)).map(|()| false)
+        self.gate_output(Gate::Produce, node, Error::new(ErrorKind::Refused, why).at(node), Some(output))
+            .map(|()| false)
     }
 }
 

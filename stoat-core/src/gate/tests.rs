@@ -74,7 +74,11 @@ fn c25_between_two_good_records_a_bad_one_is_left_out_and_kept_as_a_dead_letter(
             let says = |name: &str| String::from_utf8(letter.headers.last(name).unwrap().to_vec()).unwrap();
             assert_eq!(says("own"), "kept");
             assert_eq!(says("__streams.errors.exception"), "Codec");
-            assert!(says("__streams.errors.message").contains("value of In (json)"), "{}", says("__streams.errors.message"));
+            assert!(
+                says("__streams.errors.message").contains("value of In (Json)"),
+                "{}",
+                says("__streams.errors.message")
+            );
             assert_eq!((says("__streams.errors.topic"), says("__streams.errors.partition")), ("in".into(), "0".into()));
             assert_eq!(says("__streams.errors.offset"), "1");
         }
@@ -189,12 +193,11 @@ fn a_timer_that_fails_stays_fired_and_what_its_handler_did_is_undone() {
 #[test]
 fn behind_a_new_key_the_dead_letter_is_the_source_record() {
     let declare = |t: &mut Topology| {
-        let texts = t.source::<In>().map_values(|n| n.to_string()).flat_map(|k, v: String| {
-            vec![(format!("{k}a"), v.clone()), (format!("{k}b"), v)]
-        });
-        let counted = texts.repartition().try_map_values(|v| {
-            if v == "13" { Err(Error::handler("13")) } else { Ok(v) }
-        });
+        let texts = t
+            .source::<In>()
+            .map_values(|n| n.to_string())
+            .flat_map(|k, v: String| vec![(format!("{k}a"), v.clone()), (format!("{k}b"), v)]);
+        let counted = texts.repartition().try_map_values(|v| if v == "13" { Err(Error::handler("13")) } else { Ok(v) });
         counted.sink::<Texts>();
     };
     let mut d = driver(graph(declare), all(Decision::DeadLetter));
@@ -334,7 +337,8 @@ fn a_verdict_holds_for_the_same_bytes_of_the_same_cause_until_its_record_is_comm
 fn counters_exist_at_zero_and_count_what_has_committed() {
     let recorder = DebuggingRecorder::new();
     let read = recorder.snapshotter();
-    let value = |all: &[(CompositeKey, Option<metrics::Unit>, Option<metrics::SharedString>, DebugValue)], reason: &str| {
+    let value = |all: &[(CompositeKey, Option<metrics::Unit>, Option<metrics::SharedString>, DebugValue)],
+                 reason: &str| {
         let of = |k: &metrics::Key| {
             k.name() == "stoat.dropped.records.total" && k.labels().any(|l| l.key() == "reason" && l.value() == reason)
         };

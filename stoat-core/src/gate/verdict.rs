@@ -67,6 +67,8 @@ impl Verdicts {
     pub fn add(&mut self, verdict: Verdict) -> bool {
         let new = self.find(verdict.origin, &verdict.path, verdict.sink, verdict.bytes).is_none();
         if new {
+            // That is progress.
+            self.blind = false;
             self.held.push((verdict, 0));
         }
         new

@@ -203,8 +203,7 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
         let current = self.set_key(key)?;
         let slot = self.slot(current)?;
         let place = &self.current;
-        let keep =
-            |v: &V, out: &mut Vec<u8>| C::encode(v, out).map_err(|e| encode_error(&place.place(), C::NAME, &e));
+        let keep = |v: &V, out: &mut Vec<u8>| C::encode(v, out).map_err(|e| encode_error(&place.place(), C::NAME, &e));
         let value = self.overlay.change(slot, place.timestamp, keep)?;
         let result = change(value.get_or_insert_with(init));
         value.take_if(|v| C::is_null(v));

@@ -194,7 +194,11 @@ impl<V> Overlay<V> {
     }
 
     /// Notes what an entry is, if the handler that runs has not written it before.
-    fn note(&mut self, slot: Slot, before: impl FnOnce(&mut Entry<V>, &mut Vec<u8>) -> Result<Before<V>>) -> Result<()> {
+    fn note(
+        &mut self,
+        slot: Slot,
+        before: impl FnOnce(&mut Entry<V>, &mut Vec<u8>) -> Result<Before<V>>,
+    ) -> Result<()> {
         let e = self.entries[slot.0 as usize].as_mut().expect(LIVE);
         if e.logged {
             return Ok(());

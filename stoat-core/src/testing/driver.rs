@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::broker::Fetched;
-use crate::config::Config;
 use crate::codec::{Decode, Encode, codec_id, decode_opt};
+use crate::config::Config;
 use crate::engine::epoch::merge;
 use crate::engine::ingest::{Cut, Ingest, InputSpec, Limits};
 use crate::engine::message::{Control, Frozen, LaneNet, Mark, NetEvent};

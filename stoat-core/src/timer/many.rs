@@ -218,7 +218,11 @@ impl<K: Key, C: Codec, S: Reach> StateField for Timers<K, C, S> {
     fn undo(&mut self) -> Result<()> {
         for (time, key, there) in self.changed.drain(..).rev() {
             let due = &mut self.pending.due;
-            if there { due.remove(&(time, key)) } else { due.insert((time, key)) };
+            if there {
+                due.remove(&(time, key))
+            } else {
+                due.insert((time, key))
+            };
         }
         self.pending.undo_places();
         self.pending.rows.undo(|_| Ok(()), |_, _, _| {})

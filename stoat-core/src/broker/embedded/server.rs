@@ -528,10 +528,10 @@ impl Server {
         }
         if t.before.iter().any(|b| !b.is_empty()) {
             let order: Vec<_> = t.places_before().collect();
-            // A place tells about the transaction's own records only.
+            let behind = t.batches.len() as u32;
             self.produce(&t.before, &order).map_err(|mut e| {
-                if let BrokerErrorKind::Refused(place) = &mut e.kind {
-                    *place = None;
+                if let BrokerErrorKind::Refused(Some((batch, _))) = &mut e.kind {
+                    *batch += behind;
                 }
                 e
             })?;

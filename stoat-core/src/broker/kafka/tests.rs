@@ -819,6 +819,47 @@ fn a_connection_that_is_lost_and_comes_back_is_told_both_times() {
     d.ok(transaction(&[("t", 0, "a")]));
 }
 
+/// Codes that brokers answer to each request of a transaction, and the kind that the engine is told. One after another on
+/// one client: each is followed by an initialisation and a transaction that succeeds.
+#[test]
+fn i09_i10_each_request_of_a_transaction_fails_in_the_kind_that_the_engine_reacts_to() {
+    let (cluster, mut d) = mock("each", Duration::from_secs(10));
+    d.ok(Command::InitProducer);
+    d.ok(with_offsets("a"));
+    let cases = [
+        (Api::AddPartitionsToTxn, Resp::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, Kind::Unauthorized),
+        (Api::AddPartitionsToTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, Kind::Fenced),
+        (Api::AddPartitionsToTxn, Resp::RD_KAFKA_RESP_ERR_PRODUCER_FENCED, Kind::Fenced),
+        (Api::AddPartitionsToTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_TXN_STATE, Kind::Fatal),
+        (Api::AddPartitionsToTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_ID_MAPPING, Kind::Fenced),
+        (Api::AddOffsetsToTxn, Resp::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED, Kind::Unauthorized),
+        (Api::AddOffsetsToTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, Kind::Fenced),
+        (Api::AddOffsetsToTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_TXN_STATE, Kind::Fatal),
+        (Api::TxnOffsetCommit, Resp::RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, Kind::Abort),
+        (Api::TxnOffsetCommit, Resp::RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID, Kind::Abort),
+        (Api::TxnOffsetCommit, Resp::RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID, Kind::Abort),
+        (Api::TxnOffsetCommit, Resp::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED, Kind::Unauthorized),
+        (Api::TxnOffsetCommit, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, Kind::Fenced),
+        (Api::Produce, Resp::RD_KAFKA_RESP_ERR_INVALID_RECORD, Kind::Refused(Some((0, 0)))),
+        (Api::Produce, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, Kind::Fenced),
+        (Api::EndTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, Kind::Fenced),
+        (Api::EndTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_TXN_STATE, Kind::Fatal),
+        (Api::EndTxn, Resp::RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Kind::Unauthorized),
+    ];
+    let mut wrong = Vec::new();
+    for (api, code, expect) in cases {
+        cluster.request_errors(api, &[code]);
+        match d.call(with_offsets("b")) {
+            Err(e) if e.kind == expect => {}
+            other => wrong.push(format!("{code:?} at {expect:?}: {other:?}")),
+        }
+        cluster.clear_request_errors(api);
+        d.ok(Command::InitProducer);
+        d.ok(with_offsets("c"));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn errors_that_pass_are_tried_again_inside_a_transaction() {
     let (cluster, mut d) = mock("passes", Duration::from_secs(20));

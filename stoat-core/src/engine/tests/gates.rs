@@ -309,7 +309,8 @@ fn n4_one_refused_output_costs_one_replay_and_names_its_source_record() {
 
 #[test]
 fn n4_a_refused_output_ends_the_process_by_default_and_retry_spends_the_budget() {
-    let graph = graph_of(|t| t.source::<In>().map_values(|v: String| v.repeat(if v == "4" { 5_000 } else { 1 })).sink::<Out>());
+    let graph =
+        graph_of(|t| t.source::<In>().map_values(|v: String| v.repeat(if v == "4" { 5_000 } else { 1 })).sink::<Out>());
     for (decision, told) in [("fail", false), ("fail", true), ("retry", false)] {
         let mut world = World::new(3);
         gates(&mut world, decision);

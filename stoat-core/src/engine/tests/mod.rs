@@ -10,7 +10,9 @@ mod model;
 mod money;
 mod owners;
 mod remedies;
+mod restart;
 mod shapes;
+mod stalls;
 mod start;
 mod stores;
 mod timers;
@@ -93,20 +95,29 @@ fn config(lanes: u32) -> Config {
     c
 }
 
-/// Writes at some later poll. What an old engine left may so be written while a new one runs.
+/// Writes at some later poll. What an old engine left may so be written while a new one runs, even behind what that one
+/// writes, as by a thread that slept meanwhile.
 struct SlowWriter {
     jobs: VecDeque<WriteJob>,
+    /// Left by old engines, and still to be written.
+    stale: Vec<WriteJob>,
     random: Random,
 }
 
 impl StoreWriter for SlowWriter {
     fn submit(&mut self, job: WriteJob) {
+        let old = self.jobs.iter().take_while(|j| j.generation < job.generation).count();
+        self.stale.extend(self.jobs.drain(..old));
         self.jobs.push_back(job);
     }
 
     fn poll(&mut self, out: &mut Vec<(u64, Result<()>)>) {
         while !self.jobs.is_empty() && self.random.below(4) > 0 {
             let job = self.jobs.pop_front().expect("there is one");
+            out.push((job.id, job.run()));
+        }
+        while !self.stale.is_empty() && self.random.below(20) == 0 {
+            let job = self.stale.remove(0);
             out.push((job.id, job.run()));
         }
     }
@@ -195,6 +206,11 @@ impl World {
     }
 
     fn engine_on(&mut self, disk: &TwinDisk, graph: &Graph, lanes: u32) -> Engine {
+        let parts = self.parts(disk, graph, lanes);
+        Engine::new(parts, self.now)
+    }
+
+    fn parts(&mut self, disk: &TwinDisk, graph: &Graph, lanes: u32) -> EngineParts {
         self.ids += 1;
         let config = self.config(lanes);
         let seed = (self.seed ^ (self.ids << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -206,28 +222,25 @@ impl World {
         // Lanes that are always at rest, that lag a little, that lag far behind.
         let per_poll = self.random.one_of(&[0, 12, 40, 200]);
         let recording = self.recording.clone();
-        Engine::new(
-            EngineParts {
-                graph: graph.clone(),
-                broker: Box::new(self.cluster.client("app", "app")),
-                stores: Box::new(disk.open_set()),
-                writer: Box::new(SlowWriter { jobs: VecDeque::new(), random: Random(seed) }),
-                net: Box::new(move |build: &NetBuild<'_>| {
-                    let build = NetBuild {
-                        settings,
-                        // Now and then nothing clean is kept, so that reads go to the store.
-                        cache_budget: if seed.is_multiple_of(3) { 0 } else { build.cache_budget },
-                        ..build.clone()
-                    };
-                    let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(per_poll);
-                    Ok(recording.wrap(Box::new(net), &build))
-                }),
-                config,
-                incarnation: format!("i{}", self.ids),
-                seed,
-            },
-            self.now,
-        )
+        EngineParts {
+            graph: graph.clone(),
+            broker: Box::new(self.cluster.client("app", "app")),
+            stores: Box::new(disk.open_set()),
+            writer: Box::new(SlowWriter { jobs: VecDeque::new(), stale: Vec::new(), random: Random(seed) }),
+            net: Box::new(move |build: &NetBuild<'_>| {
+                let build = NetBuild {
+                    settings,
+                    // Now and then nothing clean is kept, so that reads go to the store.
+                    cache_budget: if seed.is_multiple_of(3) { 0 } else { build.cache_budget },
+                    ..build.clone()
+                };
+                let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(per_poll);
+                Ok(recording.wrap(Box::new(net), &build))
+            }),
+            config,
+            incarnation: format!("i{}", self.ids),
+            seed,
+        }
     }
 
     fn lanes(&mut self) -> u32 {
