@@ -50,6 +50,7 @@ impl Call {
 }
 
 /// The table.
+#[expect(clippy::match_same_arms, reason = "rows of a table, each with its own reason")]
 pub fn remedy(call: Call, kind: Kind) -> Remedy {
     let lost = Remedy::Recover { look_first: false, counts: true };
     match (call, kind) {

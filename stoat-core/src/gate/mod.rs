@@ -13,7 +13,7 @@
 //!
 //! `stoat.deserialization-exception-handler`, `stoat.processing-exception-handler` and
 //! `stoat.production-exception-handler` name one decision for all records; without them a topology's own handlers
-//! ([`Topology::on_decode_error`](crate::Topology::on_decode_error) and its kin) are asked for each.
+//! ([`Topology::on_decode_error`](crate::topology::Topology::on_decode_error) and its kin) are asked for each.
 //!
 //! **What is undone.** What a handler writes, sets and forwards takes effect when it returns `Ok`. An error undoes all of
 //! it; what handlers before it on the record's way did stays, and a record that was one of several goes on alone. Fields
@@ -65,6 +65,7 @@ mod tests;
 pub(crate) mod verdict;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub use lane::{Gates, LaneGate, Letters};
@@ -135,7 +136,7 @@ pub struct Failed<'a> {
 }
 
 /// Decides about one record that failed. It is called on lanes, and again when an epoch is replayed, so what it returns
-/// should depend on its argument only.
+/// should depend on its argument only. One that panics decides [`Decision::Fail`].
 pub type Handler = Arc<dyn Fn(&Failed<'_>) -> Decision + Send + Sync>;
 
 /// The handlers that a topology declares.
@@ -181,7 +182,10 @@ impl Policy {
     pub(crate) fn decide(&self, failed: &Failed<'_>) -> Decision {
         match self {
             Self::Always(decision) => *decision,
-            Self::Ask(handler) => handler(failed),
+            Self::Ask(handler) => catch_unwind(AssertUnwindSafe(|| handler(failed))).unwrap_or_else(|_| {
+                tracing::error!(gate = failed.gate.name(), "the topology's handler of errors panicked: it counts as `fail`");
+                Decision::Fail
+            }),
         }
     }
 

@@ -272,6 +272,13 @@ fn what_the_topology_decides_holds_until_the_configuration_says_otherwise() {
     assert!(e.to_string().starts_with("in-0@1: ") && e.kind() == ErrorKind::Handler, "{e}");
     let mut d = driver(graph(declare), all(Decision::Fail));
     assert!(d.pipe::<In>(&"k".to_owned(), &1, 3).is_err(), "the configuration goes first");
+    let declare = |t: &mut Topology| {
+        t.on_decode_error(|_| panic!("told to"));
+        t.source::<In>().sink::<Out>();
+    };
+    let mut d = driver(graph(declare), options());
+    let e = d.pipe_raw("in", Some(b"k"), Some(b"\xff"), 3, Headers::default()).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Codec, "a handler that panics decides to fail: {e}");
 }
 
 #[test]
