@@ -1,9 +1,12 @@
 //! Records: what flows through a topology.
 
+pub(crate) mod pool;
+
 use std::sync::Arc;
 
 use crate::id::Offset;
 use crate::time::Timestamp;
+use pool::Pool;
 
 /// A record as a user's code sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,20 +92,50 @@ pub fn kafka_size(key: Option<&[u8]>, value: Option<&[u8]>, headers: &Headers) -
     BATCH + varint(body) + body
 }
 
-/// A range of bytes in a batch's buffer.
+/// Where a record's key and value lie in its batch's buffer: the key, and the value behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+struct Spans {
     start: u32,
-    len: u32,
+    key: u32,
+    value: u32,
+}
+
+impl Spans {
+    /// Stands for a length where there is no key or no value; no length reaches it, see [`Spans::put`].
+    const NONE: u32 = u32::MAX;
+
+    #[inline]
+    fn put(data: &mut Vec<u8>, key: Option<&[u8]>, value: Option<&[u8]>) -> Self {
+        let start = u32::try_from(data.len()).expect("a batch stays below 4 GiB: fetches and epochs are far smaller");
+        let mut put = |bytes: Option<&[u8]>| match bytes {
+            None => Self::NONE,
+            Some(b) => {
+                data.extend_from_slice(b);
+                b.len() as u32
+            }
+        };
+        Self { start, key: put(key), value: put(value) }
+    }
+
+    #[inline]
+    fn key(self, data: &[u8]) -> Option<&[u8]> {
+        let start = self.start as usize;
+        (self.key != Self::NONE).then(|| &data[start..start + self.key as usize])
+    }
+
+    #[inline]
+    fn value(self, data: &[u8]) -> Option<&[u8]> {
+        let start = self.start as usize + if self.key == Self::NONE { 0 } else { self.key as usize };
+        (self.value != Self::NONE).then(|| &data[start..start + self.value as usize])
+    }
 }
 
 /// Where one record lies in a [`RecordBatch`].
 #[derive(Clone, Debug)]
-struct RawEntry {
+pub(crate) struct RawEntry {
     offset: Offset,
     timestamp: Timestamp,
-    key: Option<Span>,
-    value: Option<Span>,
+    spans: Spans,
     /// Index + 1 into `headers`, or 0.
     headers: u32,
 }
@@ -113,6 +146,16 @@ pub struct RecordBatch {
     data: Vec<u8>,
     entries: Vec<RawEntry>,
     headers: Vec<Headers>,
+    /// Where the buffers go in the end.
+    home: Option<Arc<Pool<RawEntry>>>,
+}
+
+impl Drop for RecordBatch {
+    fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            home.put((std::mem::take(&mut self.data), std::mem::take(&mut self.entries)));
+        }
+    }
 }
 
 /// One record of a [`RecordBatch`], borrowed.
@@ -135,15 +178,17 @@ static NO_HEADERS: Headers = Headers(Vec::new());
 impl RecordBatch {
     /// Makes an empty batch with room for `records` of `bytes` in all.
     pub fn with_capacity(records: usize, bytes: usize) -> Self {
-        Self { data: Vec::with_capacity(bytes), entries: Vec::with_capacity(records), headers: Vec::new() }
+        let (data, entries) = (Vec::with_capacity(bytes), Vec::with_capacity(records));
+        Self { data, entries, headers: Vec::new(), home: None }
     }
 
-    fn put(data: &mut Vec<u8>, bytes: Option<&[u8]>) -> Option<Span> {
-        bytes.map(|b| {
-            let start = u32::try_from(data.len()).expect("a batch stays below 4 GiB: fetches are far smaller");
-            data.extend_from_slice(b);
-            Span { start, len: b.len() as u32 }
-        })
+    /// Makes an empty batch of used buffers, which go back in the end.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn reusing(home: &Arc<Pool<RawEntry>>, records: usize, bytes: usize) -> Self {
+        let (mut data, mut entries) = home.take();
+        data.reserve(bytes);
+        entries.reserve(records);
+        Self { data, entries, headers: Vec::new(), home: Some(Arc::clone(home)) }
     }
 
     /// Appends a record; offsets must rise.
@@ -156,15 +201,14 @@ impl RecordBatch {
         headers: Headers,
     ) {
         debug_assert!(self.entries.last().is_none_or(|e| e.offset < offset), "offsets rise within a batch");
-        let key = Self::put(&mut self.data, key);
-        let value = Self::put(&mut self.data, value);
+        let spans = Spans::put(&mut self.data, key, value);
         let headers = if headers.is_empty() {
             0
         } else {
             self.headers.push(headers);
             self.headers.len() as u32
         };
-        self.entries.push(RawEntry { offset, timestamp, key, value, headers });
+        self.entries.push(RawEntry { offset, timestamp, spans, headers });
     }
 
     /// The number of records.
@@ -188,12 +232,11 @@ impl RecordBatch {
     /// When there are not that many.
     pub fn get(&self, i: usize) -> RawRecord<'_> {
         let e = &self.entries[i];
-        let at = |s: Span| &self.data[s.start as usize..(s.start + s.len) as usize];
         RawRecord {
             offset: e.offset,
             timestamp: e.timestamp,
-            key: e.key.map(at),
-            value: e.value.map(at),
+            key: e.spans.key(&self.data),
+            value: e.spans.value(&self.data),
             headers: if e.headers == 0 { &NO_HEADERS } else { &self.headers[e.headers as usize - 1] },
         }
     }
@@ -231,13 +274,13 @@ pub struct OutRecord<'a> {
     pub headers: &'a Headers,
 }
 
+/// Where one record lies in a [`ProduceBatch`].
 #[derive(Clone, Debug)]
-struct OutEntry {
+pub(crate) struct OutEntry {
     topic: u32,
     partition: i32,
     timestamp: Timestamp,
-    key: Option<Span>,
-    value: Option<Span>,
+    spans: Spans,
     headers: u32,
 }
 
@@ -248,12 +291,28 @@ pub struct ProduceBatch {
     data: Vec<u8>,
     entries: Vec<OutEntry>,
     headers: Vec<Headers>,
+    /// Where the buffers go in the end.
+    home: Option<Arc<Pool<OutEntry>>>,
+}
+
+impl Drop for ProduceBatch {
+    fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            home.put((std::mem::take(&mut self.data), std::mem::take(&mut self.entries)));
+        }
+    }
 }
 
 impl ProduceBatch {
     /// Makes an empty batch that writes to topics of this table.
     pub fn new(topics: Arc<[Arc<str>]>) -> Self {
-        Self { topics, data: Vec::new(), entries: Vec::new(), headers: Vec::new() }
+        Self { topics, data: Vec::new(), entries: Vec::new(), headers: Vec::new(), home: None }
+    }
+
+    /// The same of used buffers, which go back in the end.
+    pub(crate) fn reusing(topics: Arc<[Arc<str>]>, home: &Arc<Pool<OutEntry>>) -> Self {
+        let (data, entries) = home.take();
+        Self { topics, data, entries, headers: Vec::new(), home: Some(Arc::clone(home)) }
     }
 
     /// The table of topics.
@@ -271,15 +330,14 @@ impl ProduceBatch {
         value: Option<&[u8]>,
         headers: Headers,
     ) {
-        let key = RecordBatch::put(&mut self.data, key);
-        let value = RecordBatch::put(&mut self.data, value);
+        let spans = Spans::put(&mut self.data, key, value);
         let headers = if headers.is_empty() {
             0
         } else {
             self.headers.push(headers);
             self.headers.len() as u32
         };
-        self.entries.push(OutEntry { topic, partition, timestamp, key, value, headers });
+        self.entries.push(OutEntry { topic, partition, timestamp, spans, headers });
     }
 
     /// The number of records.
@@ -303,14 +361,13 @@ impl ProduceBatch {
     /// When there are not that many.
     pub fn get(&self, i: usize) -> OutRecord<'_> {
         let e = &self.entries[i];
-        let at = |s: Span| &self.data[s.start as usize..(s.start + s.len) as usize];
         OutRecord {
             topic: &self.topics[e.topic as usize],
             topic_idx: e.topic,
             partition: e.partition,
             timestamp: e.timestamp,
-            key: e.key.map(at),
-            value: e.value.map(at),
+            key: e.spans.key(&self.data),
+            value: e.spans.value(&self.data),
             headers: if e.headers == 0 { &NO_HEADERS } else { &self.headers[e.headers as usize - 1] },
         }
     }

@@ -1,10 +1,12 @@
 //! An epoch's end as pure functions: outputs of all lanes merged in ingest order, changelog records, stamps.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::epoch_record::{EPOCH_KEY, EpochRecord, PLAN_KEY, PlanRecord, encode};
+use super::tag::TagCursor;
 use crate::hash::partition_for;
 use crate::id::{Epoch, NextOffset, StoreId, TopicPartition};
 use crate::operator::Outputs;
@@ -16,13 +18,13 @@ use crate::time::Timestamp;
 pub fn merge(lanes: &[Outputs]) -> Vec<(u32, u32)> {
     let total = lanes.iter().map(|o| o.tags.len()).sum();
     let mut order = Vec::with_capacity(total);
-    let mut at = vec![0_usize; lanes.len()];
-    while order.len() < total {
+    let mut heads: Vec<(u32, TagCursor<'_>)> = (0..).zip(lanes.iter().map(|o| o.tags.cursor())).collect();
+    loop {
+        heads.retain(|(_, head)| head.number().is_some());
         // The lane with the smallest head, and the smallest head of the others: up to there it is one run.
         let (mut best, mut second): (Option<usize>, Option<usize>) = (None, None);
-        for (i, lane) in lanes.iter().enumerate() {
-            let Some(tag) = lane.tags.get(at[i]) else { continue };
-            let less = |j: Option<usize>| j.is_none_or(|j| *tag < lanes[j].tags[at[j]]);
+        for i in 0..heads.len() {
+            let less = |j: Option<usize>| j.is_none_or(|j| before(&heads[i].1, &heads[j].1));
             if less(best) {
                 second = best;
                 best = Some(i);
@@ -30,14 +32,23 @@ pub fn merge(lanes: &[Outputs]) -> Vec<(u32, u32)> {
                 second = Some(i);
             }
         }
-        let i = best.expect("fewer taken than there are: some lane has a head");
-        let bound = second.map(|j| &lanes[j].tags[at[j]]);
-        while lanes[i].tags.get(at[i]).is_some_and(|t| bound.is_none_or(|b| t <= b)) {
-            order.push((i as u32, at[i] as u32));
-            at[i] += 1;
+        let Some(best) = best else { return order };
+        let bound = second.map(|j| heads[j].1);
+        let (lane, head) = &mut heads[best];
+        while head.number().is_some() && bound.is_none_or(|b| !before(&b, head)) {
+            order.push((*lane, head.at() as u32));
+            head.advance();
         }
     }
-    order
+}
+
+/// Whether one tag comes before another. Mostly the numbers alone decide.
+#[inline]
+fn before(a: &TagCursor<'_>, b: &TagCursor<'_>) -> bool {
+    match a.number().cmp(&b.number()) {
+        Ordering::Equal => a.path() < b.path(),
+        other => other.is_lt(),
+    }
 }
 
 /// Where a store's changelog is.
@@ -108,17 +119,34 @@ pub fn store_batches(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::tag::Tag;
+    use crate::engine::tag::{Path, Tags};
+
+    fn outputs(tags: &[(u64, u32)]) -> Outputs {
+        let mut all = Tags::default();
+        for (number, emission) in tags {
+            let mut path = Path::default();
+            if *emission > 0 {
+                path.descend(*emission);
+            }
+            all.push(*number, &path);
+        }
+        Outputs { batch: ProduceBatch::default(), tags: all }
+    }
 
     #[test]
     fn i01_outputs_of_all_lanes_go_out_in_ingest_order() {
-        let lane = |numbers: &[u64]| Outputs {
-            batch: ProduceBatch::default(),
-            tags: numbers.iter().map(|n| Tag::record(*n)).collect(),
-        };
+        let lane = |numbers: &[u64]| outputs(&numbers.iter().map(|n| (*n, 0)).collect::<Vec<_>>());
         let lanes = [lane(&[1, 2, 7]), lane(&[3, 6]), lane(&[]), lane(&[4, 5, 8])];
-        let order: Vec<u64> = merge(&lanes).iter().map(|(l, i)| lanes[*l as usize].tags[*i as usize].number).collect();
-        assert_eq!(order, [1, 2, 3, 4, 5, 6, 7, 8]);
+        let places = [(0, 0), (0, 1), (1, 0), (3, 0), (3, 1), (1, 1), (0, 2), (3, 2)];
+        assert_eq!(merge(&lanes), places);
+    }
+
+    #[test]
+    fn i01_outputs_of_one_record_on_several_lanes_go_out_by_their_paths() {
+        let lanes =
+            [outputs(&[(1, 2), (1, 3), (2, 1)]), outputs(&[(1, 0), (1, 4), (2, 0), (3, 0)]), outputs(&[(1, 1)])];
+        let places = [(1, 0), (2, 0), (0, 0), (0, 1), (1, 1), (1, 2), (0, 2), (1, 3)];
+        assert_eq!(merge(&lanes), places);
     }
 
     #[test]

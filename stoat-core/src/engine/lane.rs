@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::inbox::{Inbox, Passed};
 use super::message::{Control, Frozen, Mark, NetEvent, Position};
-use super::tag::Path;
+use super::tag::{Path, Tags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Gates, LaneGate};
 use crate::hash::{lane_hash, lane_of};
@@ -17,7 +17,8 @@ use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
 use crate::operator::{
     CurrentKey, Field, ForeignTimer, HandBatch, LaneCx, Operator, Outputs, PendingTimers, Punctuator, StateOperator,
 };
-use crate::record::{Origin, ProduceBatch};
+use crate::record::pool::Pool;
+use crate::record::{Origin, OutEntry, ProduceBatch};
 use crate::store::Row;
 use crate::time::{Now, TimeDomain, Timestamp, Watermark};
 
@@ -79,6 +80,7 @@ pub(crate) struct Lane {
     stateful: Vec<Stateful>,
     outbounds: Vec<usize>,
     outputs: Outputs,
+    buffers: OutputBuffers,
     sink_topics: Arc<[Arc<str>]>,
     sink_partitions: Arc<[i32]>,
     key: CurrentKey,
@@ -107,6 +109,7 @@ impl Lane {
                 Some(Stateful { place, timers, punctuators: state.punctuators().to_vec() })
             })
             .collect();
+        let buffers = OutputBuffers::default();
         Self {
             id: parts.id,
             lanes: parts.lanes,
@@ -114,7 +117,8 @@ impl Lane {
             names: parts.names,
             stateful,
             outbounds: parts.outbounds,
-            outputs: outputs(&parts.sink_topics),
+            outputs: buffers.outputs(&parts.sink_topics),
+            buffers,
             sink_topics: parts.sink_topics,
             sink_partitions: parts.sink_partitions,
             key: CurrentKey::default(),
@@ -408,7 +412,7 @@ impl Lane {
         fx.events.push(NetEvent::Frozen(Box::new(Frozen {
             lane: self.id,
             epoch,
-            outputs: std::mem::replace(&mut self.outputs, outputs(&self.sink_topics)),
+            outputs: std::mem::replace(&mut self.outputs, self.buffers.outputs(&self.sink_topics)),
             stores,
             watermark: self.now.watermark,
             punctuated: self.punctuated,
@@ -425,8 +429,23 @@ impl Lane {
     }
 }
 
-fn outputs(topics: &Arc<[Arc<str>]>) -> Outputs {
-    Outputs { batch: ProduceBatch::new(topics.clone()), tags: Vec::new() }
+/// What a lane's outputs are written into: one set for the epoch that is frozen, one for the one behind it.
+struct OutputBuffers {
+    records: Arc<Pool<OutEntry>>,
+    tags: Arc<Pool<u64>>,
+}
+
+impl Default for OutputBuffers {
+    fn default() -> Self {
+        // How large they get is bounded by what an epoch may hold.
+        Self { records: Arc::new(Pool::new(2, usize::MAX)), tags: Arc::new(Pool::new(2, usize::MAX)) }
+    }
+}
+
+impl OutputBuffers {
+    fn outputs(&self, topics: &Arc<[Arc<str>]>) -> Outputs {
+        Outputs { batch: ProduceBatch::reusing(topics.clone(), &self.records), tags: Tags::reusing(&self.tags) }
+    }
 }
 
 fn set_key(current: &mut CurrentKey, key: Vec<u8>) {

@@ -12,7 +12,7 @@ use super::io::{Io, Reaction};
 use super::message::{Control, Frozen, LaneNet, NetEvent, Position};
 use super::remedy::{Call, Remedy, remedy};
 use super::start::{Known, taken_over};
-use super::tag::Tag;
+use super::tag::Tags;
 use super::writer::WriteJob;
 use crate::broker::{BrokerError, BrokerErrorKind, Command, Committed, OpId, Reply, Transaction};
 use crate::config::{Config, Guarantee};
@@ -93,7 +93,7 @@ struct Pending {
     /// What was submitted, until its outcome is known: a refusal names a place in it.
     transaction: Arc<Transaction>,
     /// Where each output comes from, by lane.
-    tags: Vec<Vec<Tag>>,
+    tags: Vec<Tags>,
     /// What was left out.
     tally: Tally,
     /// Bytes of outputs: the lanes have handed them over and count them no longer.
@@ -638,8 +638,7 @@ impl Run {
         }
         p.bytes = outputs.iter().map(Outputs::weight).sum();
         let order = merge(&outputs);
-        let (batches, tags): (Vec<ProduceBatch>, Vec<Vec<Tag>>) =
-            outputs.into_iter().map(|o| (o.batch, o.tags)).unzip();
+        let (batches, tags): (Vec<ProduceBatch>, Vec<Tags>) = outputs.into_iter().map(|o| (o.batch, o.tags)).unzip();
         p.tags = tags;
         let offsets = plan.inputs.iter().zip(&p.cuts).filter_map(|(i, c)| {
             let known = self.committed_offsets.get(&i.partition) == Some(&c.next);

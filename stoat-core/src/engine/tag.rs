@@ -1,8 +1,11 @@
 //! Tags: the place of everything in ingest order.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::id::SubTopologyId;
+use crate::record::pool::Pool;
 use crate::time::Timestamp;
 
 /// Ingest number, then the path of emission. Every sender sends in rising order of tags; a lane with several inputs
@@ -24,6 +27,114 @@ impl Tag {
     /// The tag of a mark, tick, barrier or applied epoch itself: the last of its number.
     pub fn control(number: u64) -> Self {
         Self { number, path: Path::end() }
+    }
+}
+
+/// The tags of a lane's outputs, in rising order. Most have no path, and those take 8 bytes each.
+#[derive(Clone, Debug, Default)]
+pub struct Tags {
+    numbers: Vec<u64>,
+    /// Those that have a path, by place.
+    paths: Vec<(u32, Path)>,
+    /// Where the buffer goes in the end.
+    home: Option<Arc<Pool<u64>>>,
+}
+
+impl Drop for Tags {
+    fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            home.put((Vec::new(), std::mem::take(&mut self.numbers)));
+        }
+    }
+}
+
+impl Tags {
+    /// Makes an empty list of a used buffer, which goes back in the end.
+    pub(crate) fn reusing(home: &Arc<Pool<u64>>) -> Self {
+        Self { numbers: home.take().1, paths: Vec::new(), home: Some(Arc::clone(home)) }
+    }
+
+    /// Appends a tag.
+    #[inline]
+    pub fn push(&mut self, number: u64, path: &Path) {
+        if !path.is_root() {
+            self.paths.push((self.numbers.len() as u32, path.clone()));
+        }
+        self.numbers.push(number);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Bytes held.
+    pub fn weight(&self) -> usize {
+        self.numbers.len() * size_of::<u64>() + self.paths.len() * size_of::<(u32, Path)>()
+    }
+
+    /// All of them, one after the other.
+    pub fn iter(&self) -> impl Iterator<Item = Tag> {
+        let mut at = self.cursor();
+        std::iter::from_fn(move || {
+            let tag = Tag { number: at.number()?, path: at.path().cloned().unwrap_or_default() };
+            at.advance();
+            Some(tag)
+        })
+    }
+
+    /// The tag of the `i`-th output.
+    pub fn get(&self, i: usize) -> Option<Tag> {
+        let number = *self.numbers.get(i)?;
+        let path = self.paths.binary_search_by_key(&(i as u32), |(at, _)| *at);
+        Some(Tag { number, path: path.map_or_else(|_| Path::default(), |p| self.paths[p].1.clone()) })
+    }
+
+    /// Begins at the first.
+    pub fn cursor(&self) -> TagCursor<'_> {
+        TagCursor { tags: self, at: 0, path: 0 }
+    }
+}
+
+/// A place in [`Tags`].
+#[derive(Clone, Copy, Debug)]
+pub struct TagCursor<'a> {
+    tags: &'a Tags,
+    at: usize,
+    path: usize,
+}
+
+impl<'a> TagCursor<'a> {
+    /// Which tag it is at.
+    #[inline]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The number; `None` behind the last.
+    #[inline]
+    pub fn number(&self) -> Option<u64> {
+        self.tags.numbers.get(self.at).copied()
+    }
+
+    /// The path; `None` is the root, which comes before all others.
+    #[inline]
+    pub fn path(&self) -> Option<&'a Path> {
+        self.tags.paths.get(self.path).filter(|(i, _)| *i as usize == self.at).map(|(_, p)| p)
+    }
+
+    /// Goes to the next.
+    #[inline]
+    pub fn advance(&mut self) {
+        if self.path().is_some() {
+            self.path += 1;
+        }
+        self.at += 1;
     }
 }
 

@@ -183,7 +183,10 @@ impl Policy {
         match self {
             Self::Always(decision) => *decision,
             Self::Ask(handler) => catch_unwind(AssertUnwindSafe(|| handler(failed))).unwrap_or_else(|_| {
-                tracing::error!(gate = failed.gate.name(), "the topology's handler of errors panicked: it counts as `fail`");
+                tracing::error!(
+                    gate = failed.gate.name(),
+                    "the topology's handler of errors panicked: it counts as `fail`"
+                );
                 Decision::Fail
             }),
         }

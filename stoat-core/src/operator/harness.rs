@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use stoat_core::engine::tag::Path;
+use stoat_core::engine::tag::{Path, Tags};
 use stoat_core::error::Result;
 use stoat_core::id::{Epoch, Generation, LaneIdx, SubTopologyId};
 use stoat_core::operator::{Child, CurrentKey, HandBatch, LaneCx, Operator, Outputs};
@@ -140,7 +140,7 @@ impl OneLane {
         let topics = graph.sinks.iter().map(|s| s.topic.as_str().into()).collect();
         Self {
             partitions: vec![1; graph.sinks.len()],
-            outputs: Outputs { batch: stoat_core::record::ProduceBatch::new(topics), tags: Vec::new() },
+            outputs: Outputs { batch: stoat_core::record::ProduceBatch::new(topics), tags: Tags::default() },
             graph,
             stores,
             nodes,
@@ -337,7 +337,7 @@ impl OneLane {
         let topics = self.outputs.batch.topics().clone();
         let batch = std::mem::replace(&mut self.outputs.batch, stoat_core::record::ProduceBatch::new(topics));
         let tags = std::mem::take(&mut self.outputs.tags);
-        assert!(tags.is_sorted(), "a lane emits in rising order of tags");
+        assert!(tags.iter().is_sorted(), "a lane emits in rising order of tags");
         let text = |b: Option<&[u8]>| b.map_or_else(|| "null".to_owned(), |b| String::from_utf8_lossy(b).into_owned());
         batch.iter().map(|r| (r.topic.to_string(), text(r.key), text(r.value), r.timestamp.as_millis())).collect()
     }

@@ -19,7 +19,7 @@ mod tests;
 use std::any::Any;
 
 use crate::codec::CodecError;
-use crate::engine::tag::{Path, Tag};
+use crate::engine::tag::{Path, Tag, Tags};
 use crate::error::Result;
 use crate::gate::LaneGate;
 use crate::hash::partition_for;
@@ -242,13 +242,13 @@ pub struct Outputs {
     /// The records; topic number = [`SinkId`].
     pub batch: ProduceBatch,
     /// Their tags.
-    pub tags: Vec<Tag>,
+    pub tags: Tags,
 }
 
 impl Outputs {
     /// Bytes held.
     pub fn weight(&self) -> usize {
-        self.batch.weight() + self.tags.len() * size_of::<Tag>()
+        self.batch.weight() + self.tags.weight()
     }
 }
 
@@ -324,7 +324,7 @@ impl LaneCx<'_> {
             None => self.origin.map_or(0, |o| (o.partition % n as u32) as i32),
         };
         self.outputs.batch.push(sink.0, partition, timestamp, key, value, headers);
-        self.outputs.tags.push(self.tag());
+        self.outputs.tags.push(self.number, &self.path);
     }
 }
 

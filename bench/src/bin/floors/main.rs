@@ -1,4 +1,4 @@
-//! Floors: what each job costs on Kafka beside a bare loop over the client library, how late its results are at a
+//! Floors: what each job costs on Kafka beside bare loops over the client library, how late its results are at a
 //! steady rate, and what the engine alone costs in memory; each figure beside the floor that it must hold.
 //!
 //! `cargo build --release -p stoat-bench && target/release/floors --bootstrap-servers HOST:PORT`
@@ -30,7 +30,7 @@ const PARTITIONS: i32 = 6;
 const LOOK: Duration = Duration::from_millis(20);
 /// Without progress for so long the run has failed.
 const STUCK: Duration = Duration::from_mins(1);
-/// Pass-through reaches at least this part of the bare loop's throughput.
+/// Pass-through reaches at least this part of the plain loop's throughput.
 const THROUGHPUT_FLOOR: f64 = 0.7;
 /// Peak of resident memory, bytes.
 const PEAK_FLOOR: u64 = 120_000_000;
@@ -76,9 +76,15 @@ enum Part {
 /// What runs in processes of its own, so that its CPU time can be told apart.
 #[derive(Debug, Subcommand)]
 enum Inner {
-    /// The bare loop, until it is ended
+    /// A bare loop, until it is ended
     #[command(hide = true)]
-    Bare { bootstrap: String, id: String, interval_ms: u64 },
+    Bare {
+        bootstrap: String,
+        id: String,
+        interval_ms: u64,
+        #[arg(long)]
+        tight: bool,
+    },
     /// One job in memory
     #[command(hide = true)]
     Memory { job: Job, records: usize },
@@ -94,8 +100,8 @@ fn config(bootstrap: &str) -> ClientConfig {
 fn main() -> ExitCode {
     let args = Args::parse();
     let result = match &args.inner {
-        Some(Inner::Bare { bootstrap, id, interval_ms }) => {
-            bare::run(bootstrap, id, Duration::from_millis(*interval_ms))
+        Some(Inner::Bare { bootstrap, id, interval_ms, tight }) => {
+            bare::run(*tight, bootstrap, id, Duration::from_millis(*interval_ms))
         }
         Some(Inner::Memory { job, records }) => memory::run(*job, *records),
         None => floors(&args),
@@ -188,6 +194,26 @@ fn streams_cpu(job: Job) -> f64 {
     }
 }
 
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// The loop over the crate `rdkafka`.
+    Plain,
+    /// The loop over librdkafka's own functions.
+    Tight,
+    Job(Job),
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Tight => "tight",
+            Self::Job(job) => job.name(),
+        }
+    }
+}
+
 /// One run over a whole input.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -202,6 +228,10 @@ fn median(runs: &[Run], of: impl Fn(&Run) -> f64) -> f64 {
     let mut all: Vec<f64> = runs.iter().map(of).collect();
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
+}
+
+fn peak_of(runs: &[Run]) -> u64 {
+    runs.iter().map(|r| r.peak).max().unwrap_or(0)
 }
 
 struct Bench {
@@ -226,15 +256,18 @@ impl Bench {
         Ok(Self { kafka, job, scratch, run })
     }
 
-    fn start(&self, what: Option<Job>, id: &str, interval_ms: u64) -> Result<Measured> {
+    fn start(&self, what: What, id: &str, interval_ms: u64) -> Result<Measured> {
         let log = self.scratch.join(format!("{id}.log"));
         let mut command = match what {
-            None => {
+            What::Plain | What::Tight => {
                 let mut c = Command::new(std::env::current_exe()?);
                 c.args(["bare", &self.kafka.bootstrap, id, &interval_ms.to_string()]);
+                if what == What::Tight {
+                    c.arg("--tight");
+                }
                 c
             }
-            Some(job) => {
+            What::Job(job) => {
                 let mut c = Command::new(&self.job);
                 c.args(["--job", job.name(), "--bootstrap-servers", &self.kafka.bootstrap, "--application-id", id]);
                 c.args(["--commit-interval", &format!("{interval_ms}ms")]);
@@ -246,8 +279,8 @@ impl Bench {
     }
 
     /// Runs a process over the input that is there.
-    fn drain(&self, what: Option<Job>, round: usize, records: usize) -> Result<Run> {
-        let name = what.map_or("bare", Job::name);
+    fn drain(&self, what: What, round: usize, records: usize) -> Result<Run> {
+        let name = what.name();
         let id = format!("floors-{}-{name}-{round}", self.run);
         let progress = self.kafka.progress(&id)?;
         let mut process = self.start(what, &id, 100)?;
@@ -277,8 +310,15 @@ impl Bench {
             args.records, args.rounds
         );
         println!(
-            "{:<8}{:>12}{:>12}{:>16}{:>22}{:>22}",
-            "job", "records/s", "bare", "of it (floor)", "CPU us (floor)", "peak RSS MB (floor)"
+            "{:<8}{:>10}{:>11}{:>17}{:>11}{:>7}{:>20}{:>20}",
+            "job",
+            "records/s",
+            "plain loop",
+            "of it (floor)",
+            "tight loop",
+            "of it",
+            "CPU us (floor)",
+            "peak MB (floor)"
         );
         let mut loaded = None;
         for &job in jobs {
@@ -288,29 +328,33 @@ impl Bench {
                 self.kafka.load(input, args.records)?;
                 loaded = Some(input);
             }
-            let (mut bare, mut runs) = (Vec::new(), Vec::new());
+            let (mut plain, mut tight, mut runs) = (Vec::new(), Vec::new(), Vec::new());
             for round in 0..args.rounds.max(1) {
-                bare.push(self.drain(None, round, args.records)?);
-                runs.push(self.drain(Some(job), round, args.records)?);
+                plain.push(self.drain(What::Plain, round, args.records)?);
+                runs.push(self.drain(What::Job(job), round, args.records)?);
+                tight.push(self.drain(What::Tight, round, args.records)?);
             }
-            let (rate, of) = (median(&runs, |r| r.rate), median(&bare, |r| r.rate));
-            let (cpu, bare_cpu) = (median(&runs, |r| r.cpu), median(&bare, |r| r.cpu));
-            let peak = runs.iter().map(|r| r.peak).max().unwrap_or(0);
-            let share = rate / of;
-            // Only pass-through does what the bare loop does.
+            let rate = median(&runs, |r| r.rate);
+            let (of_plain, of_tight) = (median(&plain, |r| r.rate), median(&tight, |r| r.rate));
+            let (share, tight_share) = (rate / of_plain, rate / of_tight);
+            // Only pass-through does what the bare loops do.
             let share = if job == Job::Pass {
                 format!("{share:.2} (0.70) {}", held.mark(share >= THROUGHPUT_FLOOR))
             } else {
                 format!("{share:.2}")
             };
-            let limit = streams_cpu(job) / 4.0;
-            let cpu_text = format!("{cpu:.2} ({limit:.2}) {}", held.mark(cpu <= limit));
-            let peak_text = format!("{} (120) {}", peak / 1_000_000, held.mark(peak <= PEAK_FLOOR));
+            let (cpu, limit) = (median(&runs, |r| r.cpu), streams_cpu(job) / 4.0);
+            let cpu = format!("{cpu:.2} ({limit:.2}) {}", held.mark(cpu <= limit));
+            let peak = peak_of(&runs);
+            let peak = format!("{} (120) {}", peak / 1_000_000, held.mark(peak <= PEAK_FLOOR));
             println!(
-                "{:<8}{rate:>12.0}{of:>12.0}{share:>16}{cpu_text:>22}{peak_text:>22}   bare: CPU {bare_cpu:.2} us, peak {} MB",
+                "{:<8}{rate:>10.0}{of_plain:>11.0}{share:>17}{of_tight:>11.0}{tight_share:>7.2}{cpu:>20}{peak:>20}",
                 job.name(),
-                bare.iter().map(|r| r.peak).max().unwrap_or(0) / 1_000_000,
             );
+            for (name, bare) in [("plain", plain), ("tight", tight)] {
+                let (cpu, peak) = (median(&bare, |r| r.cpu), peak_of(&bare) / 1_000_000);
+                println!("{:<8}the {name} loop: {cpu:.2} us of CPU per record, peak {peak} MB", "");
+            }
         }
         Ok(())
     }
@@ -319,16 +363,16 @@ impl Bench {
         println!("\nSteady {} records/s for {} s, pass-through, exactly once", steady::RATE, args.seconds);
         println!("{:<24}{:>10}{:>22}{:>22}{:>10}", "", "p50 ms", "p99 ms (floor)", "CPU us (floor)", "RSS MB");
         for (interval, limit) in [(100, 150.0), (10, 40.0)] {
-            for what in [None, Some(Job::Pass)] {
+            for what in [What::Tight, What::Job(Job::Pass)] {
                 self.kafka.fresh()?;
-                let name = what.map_or("bare", Job::name);
+                let name = what.name();
                 let id = format!("floors-{}-steady-{name}-{interval}", self.run);
                 let mut process = self.start(what, &id, interval)?;
                 let s = steady::run(&self.kafka, &mut process, args.seconds)?;
                 process.stop()?;
                 self.kafka.forget(&id)?;
                 let (mut p99, mut cpu) = (format!("{:.1}", s.p99), format!("{:.1}", s.cpu));
-                if what.is_some() {
+                if what != What::Tight {
                     p99 = format!("{p99} ({limit:.0}) {}", held.mark(s.p99 <= limit));
                     if interval == 100 {
                         cpu = format!("{cpu} ({STEADY_CPU_FLOOR:.0}) {}", held.mark(s.cpu <= STEADY_CPU_FLOOR));

@@ -89,8 +89,11 @@ const FORCED: &[&str] = &[
     "delivery.report.only.error",
 ];
 
-/// librdkafka's bookkeeping for one message, in bytes, measured by its structures; it does not count it by itself.
+/// librdkafka's bookkeeping for one message that it has fetched, in bytes, measured by its structures; it does not count it
+/// by itself.
 const MESSAGE_OVERHEAD: usize = 512;
+/// The same for one that it is to write: what memory grew by with the length of the queue, the record's own bytes aside.
+const QUEUED_OVERHEAD: usize = 256;
 
 /// The longest that a broker without new records takes to answer.
 const LONGEST_FETCH: Duration = Duration::from_millis(50);
@@ -162,7 +165,8 @@ impl KafkaConfig {
         let ours = [
             // A record's size is the topic's affair: the client must not be the one that refuses it.
             ("message.max.bytes", "100000000".to_owned()),
-            ("linger.ms", "2".to_owned()),
+            // A transaction's records are all there: what there is to gather comes while the requests before are under way.
+            ("linger.ms", "0.1".to_owned()),
             // Between two transactions the coordinator is busy with the markers for some milliseconds and says so; by
             // default the client then sleeps 100 ms, and twice as long each time.
             ("retry.backoff.ms", "2".to_owned()),
@@ -172,7 +176,7 @@ impl KafkaConfig {
             ("batch.size", batch_size.to_string()),
             // Bytes are bounded, and the bookkeeping that librdkafka does not count as well.
             ("queue.buffering.max.kbytes", (share / 2 / 1024).max(64).to_string()),
-            ("queue.buffering.max.messages", (share / 2 / MESSAGE_OVERHEAD).max(1000).to_string()),
+            ("queue.buffering.max.messages", (share / 2 / QUEUED_OVERHEAD).max(1000).to_string()),
         ];
         let mut all = vec![
             ("enable.idempotence", "true".to_owned()),

@@ -16,12 +16,15 @@ use super::spawn;
 use crate::broker::{BrokerError, BrokerErrorKind as Kind, Event, Fetched, OpId, Reply};
 use crate::error::Result;
 use crate::id::{NextOffset, TopicPartition};
-use crate::record::RecordBatch;
+use crate::record::pool::Pool;
+use crate::record::{RawEntry, RecordBatch};
 
 /// At most so many messages are taken from a queue in one call.
 const CHUNK: usize = 1024;
 /// What a message is taken to weigh before any was seen: large, so that the first call takes few.
 const FIRST_GUESS: usize = 8 << 10;
+/// Buffers that are kept for the next batches, within half of what the clients may hold in all.
+const MOST_BUFFERS: usize = 16;
 /// The consumer's memory is divided for at least so many partitions.
 const FEWEST: usize = 4;
 
@@ -129,6 +132,8 @@ pub(super) struct Reader {
     table: Arc<Table>,
     jobs: Option<Sender<Job>>,
     scratch: Scratch,
+    /// What the engine is done with.
+    buffers: Arc<Pool<RawEntry>>,
 }
 
 impl Reader {
@@ -139,7 +144,8 @@ impl Reader {
             let (config, table) = (Arc::clone(config), Arc::clone(&table));
             move || Consumers { config, table, consumer: None }.run(&inbox)
         })?;
-        Ok((Self { table, jobs: Some(jobs), scratch: Scratch::default() }, thread))
+        let buffers = Arc::new(Pool::new(MOST_BUFFERS, config.memory / 2));
+        Ok((Self { table, jobs: Some(jobs), scratch: Scratch::default(), buffers }, thread))
     }
 
     pub(super) fn table(&self) -> Arc<Table> {
@@ -204,7 +210,7 @@ impl Reader {
         for (partition, entry) in &mut opened.entries {
             let signal = &entry.signal;
             if signal.wanted.load(Ordering::SeqCst) && signal.messages.load(Ordering::SeqCst) {
-                entry.take(partition, &mut self.scratch, out);
+                entry.take(partition, &mut self.scratch, &self.buffers, out);
             }
         }
     }
@@ -218,12 +224,18 @@ impl Reader {
 }
 
 impl Entry {
-    fn take(&mut self, partition: &TopicPartition, scratch: &mut Scratch, out: &mut Vec<Event>) {
+    fn take(
+        &mut self,
+        partition: &TopicPartition,
+        scratch: &mut Scratch,
+        buffers: &Arc<Pool<RawEntry>>,
+        out: &mut Vec<Event>,
+    ) {
         let Some(queue) = &self.queue else { return };
         // Cleared before looking: a message that arrives meanwhile sets it again.
         self.signal.messages.store(false, Ordering::SeqCst);
         let likely = queue.len().min(self.max_bytes / self.weight + 1);
-        let mut batch = RecordBatch::with_capacity(likely, (likely * self.weight).min(self.max_bytes));
+        let mut batch = RecordBatch::reusing(buffers, likely, (likely * self.weight).min(self.max_bytes));
         let mut position = self.position;
         let mut caught_up = false;
         let mut error = None;

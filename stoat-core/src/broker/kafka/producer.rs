@@ -418,8 +418,8 @@ struct Delivered {
     refused: Option<(usize, Code, String)>,
     batch_refused: Option<(Code, String)>,
     failed: Option<(Code, String)>,
-    /// Counts reports, so that a wait for one cannot miss it.
-    reports: u64,
+    /// Records that are done with, well or not.
+    reported: usize,
 }
 
 impl Delivered {
@@ -434,8 +434,7 @@ impl Reports {
     }
 
     fn reset(&self) {
-        let mut state = self.lock();
-        *state = Delivered { reports: state.reports, ..Delivered::default() };
+        *self.lock() = Delivered::default();
     }
 
     fn ends(&self) -> Vec<(TopicPartition, NextOffset)> {
@@ -463,7 +462,8 @@ impl Reports {
     }
 
     /// One report is about records of one batch.
-    fn take_in(&self, event: &QueueEvent<'_>) {
+    fn take_in(&self, event: &QueueEvent<'_>) -> usize {
+        let mut records = 0;
         let mut end = -1;
         let mut partition = 0;
         let mut topic: Option<Arc<str>> = None;
@@ -473,6 +473,7 @@ impl Reports {
         let mut failed: Option<(Code, String)> = None;
         let mut name = String::new();
         event.deliveries(|m| {
+            records += 1;
             if name.is_empty() {
                 m.topic().clone_into(&mut name);
                 partition = m.partition();
@@ -518,13 +519,21 @@ impl Reports {
         if let Some(f) = failed {
             state.failed.get_or_insert(f);
         }
+        records
     }
 
-    /// Wakes who waits for reports.
-    fn tell(&self) {
-        self.lock().reports += 1;
+    /// Wakes who waits for reports: so many records more are done with.
+    fn tell(&self, records: usize) {
+        self.lock().reported += records;
         self.news.notify_all();
     }
+}
+
+/// What becomes of "the queue is full" when nothing but this record is in it.
+fn too_large(record: &Outgoing<'_>, f: Failure) -> Failure {
+    let bytes = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
+    let text = format!("its {bytes} bytes are more than the producer may hold: raise `stoat.memory.budget`");
+    Failure { text, ..f }
 }
 
 /// One producer client with the thread that polls it.
@@ -565,10 +574,10 @@ impl Session {
                         continue;
                     };
                     if event.is_delivery() {
-                        reports.take_in(&event);
+                        let records = reports.take_in(&event);
                         // Its records leave librdkafka's queue only now: whoever waits for room may look.
                         drop(event);
-                        reports.tell();
+                        reports.tell(records);
                     } else if event.is_error()
                         && let Some((code, text)) = event.error()
                         && code != Code::FATAL
@@ -655,15 +664,14 @@ impl Session {
                 headers: record.headers,
                 ordinal,
             };
-            let mut seen = None;
+            let mut alone = false;
             loop {
                 match self.topics[slot].1.produce(&mut self.args, &outgoing) {
                     Ok(()) => break,
-                    Err(f) if f.code == Code::QUEUE_FULL => match seen.take() {
-                        // Counted before one more attempt, so that no report between the two is missed.
-                        None => seen = Some(self.reports.lock().reports),
-                        Some(seen) => self.wait(seen, deadline, link)?,
-                    },
+                    Err(f) if f.code == Code::QUEUE_FULL && alone => {
+                        return Err(Trouble::Refused(ordinal, too_large(&outgoing, f)));
+                    }
+                    Err(f) if f.code == Code::QUEUE_FULL => alone = !self.wait(ordinal, deadline, link)?,
                     Err(f) if matches!(kind(f.code), Kind::Refused(_)) => return Err(Trouble::Refused(ordinal, f)),
                     Err(f) => return Err(Trouble::Call("a record cannot be written", f)),
                 }
@@ -672,15 +680,24 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for a report behind the `seen`-th.
-    fn wait(&self, seen: u64, deadline: Instant, link: &Link) -> Result<(), Trouble> {
+    /// Waits until half of what is queued is done with; `sent` records were queued since the last reset. Room for one
+    /// record would do, but then batches would hold few, and each costs a request and a report. Returns whether anything
+    /// was queued.
+    fn wait(&self, sent: usize, deadline: Instant, link: &Link) -> Result<bool, Trouble> {
         let mut state = self.reports.lock();
+        let queued = sent.saturating_sub(state.reported);
+        if queued == 0 {
+            drop(state);
+            link.pause(AGAIN);
+            return Ok(false);
+        }
+        let enough = sent - queued / 2;
         loop {
             if state.is_failing() {
                 return Err(Trouble::Failing);
             }
-            if state.reports != seen {
-                return Ok(());
+            if state.reported >= enough {
+                return Ok(true);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || link.stopping() {

@@ -620,6 +620,23 @@ fn a_full_producer_queue_waits_instead_of_failing() {
 }
 
 #[test]
+fn i8_a_record_larger_than_the_producers_queue_is_refused_instead_of_waited_for() {
+    let Some(kafka) = bootstrap() else { return };
+    let (topic, app) = (unique("large"), unique("app"));
+    let mut config = KafkaConfig::new(&kafka, &app, &app);
+    config.memory = 1 << 20;
+    let mut d = Driver::new(config);
+    d.create(&topic, 1, &[]);
+    d.ok(Command::InitProducer);
+    let value = "x".repeat(400_000);
+    let records = [(topic.as_str(), 0, "small"), (topic.as_str(), 0, value.as_str())];
+    let e = d.call(transaction(&records)).expect_err("it does not fit");
+    assert_eq!(e.kind, Kind::Refused(Some((0, 1))), "{e}");
+    assert!(e.message.contains("400001 bytes") && e.message.contains("stoat.memory.budget"), "{e}");
+    assert_eq!(d.committed(transaction(&records[..1])).ends.len(), 1, "the next transaction works");
+}
+
+#[test]
 fn i8_an_unreachable_broker_blocks_nobody_and_every_command_is_answered() {
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a local port").port();

@@ -358,11 +358,11 @@ impl<'a> Ingest<'a> {
         let mut frozen = self.frozen.remove(&epoch).expect("waited for");
         frozen.sort_by_key(|f| f.lane);
         for f in frozen {
-            assert!(f.outputs.tags.is_sorted(), "a lane's outputs are in ingest order");
+            assert!(f.outputs.tags.iter().is_sorted(), "a lane's outputs are in ingest order");
             for (tag, r) in f.outputs.tags.iter().zip(f.outputs.batch.iter()) {
                 let key = String::from_utf8(r.key.unwrap_or_default().to_vec()).unwrap();
                 let value = r.value.unwrap_or_default().to_vec();
-                tagged.push((tag.clone(), (r.partition, key, value, r.timestamp.0)));
+                tagged.push((tag, (r.partition, key, value, r.timestamp.0)));
             }
             for (store, all) in f.stores {
                 for row in all {
