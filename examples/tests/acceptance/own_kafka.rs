@@ -198,3 +198,10 @@ fn a_broker_that_stands_still_and_one_that_ends_are_waited_for_with_few_words_an
     let report = words.compare(&mut client, &plan.application_id, Report::default()).unwrap();
     assert_eq!((report.lost, report.doubled, report.changelog_wrong), (0, 0, 0), "{report:?}");
 }
+
+#[test]
+fn c25_poison_pills_on_kafka_become_dead_letters_once_under_kill_9() {
+    let Some(kafka) = Kafka::start("c25_poison_pills_on_kafka") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    crate::poison::torment(kafka.plan(dir.path()), dir.path(), 200_000);
+}

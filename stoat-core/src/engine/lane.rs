@@ -12,6 +12,7 @@ use super::message::{Control, Frozen, Mark, NetEvent, Position};
 use super::tag::{Path, Tags};
 use crate::affinity::LanePlace;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Gates, LaneGate};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
 use crate::operator::{
@@ -64,6 +65,8 @@ pub(crate) struct LaneParts {
     pub(crate) cache_budget: usize,
     /// `None`: the only lane.
     pub(crate) place: Option<Arc<LanePlace>>,
+    /// What becomes of records that fail.
+    pub(crate) gates: Arc<Gates>,
 }
 
 /// The pending timers of a clock, over all fields of a lane.
@@ -95,6 +98,7 @@ pub(crate) struct Lane {
     sink_topics: Arc<[Arc<str>]>,
     sink_partitions: Arc<[i32]>,
     key: CurrentKey,
+    gate: LaneGate,
     now: Now,
     /// Up to which watermark event-time punctuators have been called. Behind `now.watermark` while limits cut marks.
     punctuated: Watermark,
@@ -133,6 +137,7 @@ impl Lane {
             sink_topics: parts.sink_topics,
             sink_partitions: parts.sink_partitions,
             key: CurrentKey::default(),
+            gate: LaneGate::new(parts.gates),
             now: parts.now,
             punctuated: parts.punctuated,
             foreign: parts.foreign,
@@ -165,6 +170,7 @@ impl Lane {
     /// Takes records from the inbox, at most so many.
     pub(crate) fn records(&mut self, inbox: &mut Inbox, most: usize, fx: &mut Effects) -> Result<usize, Failure> {
         let done = self.guarded(0, |cx, _| inbox.deliver(most, cx))?;
+        self.gate.release();
         self.collect(fx);
         Ok(done)
     }
@@ -259,6 +265,7 @@ impl Lane {
             origin: None,
             outputs: &mut self.outputs,
             sink_partitions: &self.sink_partitions,
+            gate: &mut self.gate,
         };
         let stateful = &self.stateful;
         let result = catch_unwind(AssertUnwindSafe(|| run(&mut cx, stateful)));
@@ -317,12 +324,7 @@ impl Lane {
     }
 
     /// What is pending of a clock, and whether at or before `upto`.
-    fn pending(
-        &mut self,
-        number: u64,
-        domain: TimeDomain,
-        upto: Timestamp,
-    ) -> Result<Due, Failure> {
+    fn pending(&mut self, number: u64, domain: TimeDomain, upto: Timestamp) -> Result<Due, Failure> {
         let n = self.timers_per_mark - 1;
         self.guarded(number, |cx, stateful| {
             let (mut due, mut read) = (Due::default(), Ok(()));
@@ -444,6 +446,7 @@ impl Lane {
             stores,
             watermark: self.now.watermark,
             punctuated: self.punctuated,
+            tally: std::mem::take(&mut self.gate.tally),
         })));
         Ok(())
     }

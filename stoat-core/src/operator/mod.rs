@@ -21,6 +21,7 @@ use std::any::Any;
 use crate::codec::CodecError;
 use crate::engine::tag::{Path, Tag, Tags};
 use crate::error::Result;
+use crate::gate::LaneGate;
 use crate::hash::partition_for;
 use crate::id::{Epoch, LaneIdx, SinkId, StoreId};
 use crate::record::{Headers, Origin, ProduceBatch, RawRecord, Record};
@@ -278,6 +279,8 @@ pub struct LaneCx<'a> {
     pub outputs: &'a mut Outputs,
     /// Partition counts of the sinks, by [`SinkId`].
     pub sink_partitions: &'a [i32],
+    /// What becomes of records that fail.
+    pub gate: &'a mut LaneGate,
 }
 
 impl LaneCx<'_> {

@@ -1,12 +1,14 @@
 //! What must hold at every committed cut, whatever the topology.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::super::epoch_record::{EPOCH_KEY, EpochRecord, decode};
 use super::super::message::Control;
 use super::super::net::recording::{Entry, EpochResult, Replay, Segment, replay};
 use super::World;
 use super::model::Model;
+use crate::gate::{Gates, Verdicts};
 use crate::hash::partition_for;
 use crate::id::{Epoch, TopicPartition};
 use crate::plan::Plan;
@@ -24,7 +26,18 @@ impl World {
     fn plan(&self, graph: &Graph) -> Plan {
         let topics = graph.sources.iter().map(|s| &s.topic).chain(graph.sinks.iter().map(|s| &s.topic));
         let counts = topics.map(|t| (t.clone(), self.cluster.partitions(t))).collect();
-        Plan::new(graph, "app", 1, &counts).unwrap()
+        let mut plan = Plan::new(graph, "app", 1, &counts).unwrap();
+        if let Some(topic) = &self.config(1).dead_letter_topic {
+            plan.add_letters(topic, self.cluster.partitions(topic));
+        }
+        plan
+    }
+
+    /// The gates of a replay: what the broker refused in the run is found to be too large at once.
+    fn gates(&self, graph: &Graph, plan: &Plan) -> Arc<Gates> {
+        let mut plan = plan.clone();
+        plan.sink_limits = plan.sink_topics.iter().map(|t| self.cluster.limit(t).unwrap_or(usize::MAX)).collect();
+        Arc::new(Gates::of(&self.config(1), graph, &plan, Verdicts::default()))
     }
 
     /// All committed epochs, claims left out. Checks that they follow each other (I-3).
@@ -136,6 +149,7 @@ impl World {
                 lanes,
                 seed: self.seed * 4 + u64::from(lanes) + 1,
                 wall: self.recording.wall(),
+                gates: self.gates(graph, &plan),
             };
             let again = replay(history, &with).unwrap();
             for cut in cuts {
@@ -169,7 +183,7 @@ impl World {
                 match entry {
                     Entry::Record(r) => {
                         let topic = &plan.inputs[r.partition as usize].partition.topic;
-                        let text = |b: &Option<Vec<u8>>| String::from_utf8(b.clone().unwrap()).unwrap();
+                        let text = |b: &Option<Vec<u8>>| String::from_utf8_lossy(b.as_ref().unwrap()).into_owned();
                         model.record(topic, &text(&r.key), &text(&r.value), r.timestamp.0);
                     }
                     Entry::Control(Control::Mark(m)) => model.mark(m),
