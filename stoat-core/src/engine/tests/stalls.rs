@@ -161,8 +161,6 @@ fn i08_a_wait_on_the_commit_path_that_never_ends_is_found_in_time_and_named() {
         for faults in [0, 1] {
             let _seed = Seed(i as u64);
             let mut world = World::new(8_900 + i as u64);
-            // No mark asks for a time in between.
-            world.set("stoat.watermark.interval", "1h");
             world.set("stoat.commit.timeout", "10s");
             world.set("stoat.kafka.transaction-timeout", "5s");
             world.set("stoat.restart.max-faults", if faults == 0 { "0" } else { "1" });
