@@ -206,7 +206,7 @@ impl Progress {
                 "processed {} records, committed {} epochs (restored {} of {} changelog records)",
                 status.run.records, status.run.commits, status.restore.replayed, status.restore.in_changelogs
             ),
-            State::Starting | State::Stopped => return,
+            State::Starting | State::Stopped | State::Failed => return,
         };
         self.calls += 1;
         if line == self.last {

@@ -1,4 +1,5 @@
-//! What lanes cost: nanoseconds of CPU per record for a pass-through and for count → re-key → count.
+//! What lanes cost: nanoseconds of CPU per record for a pass-through, for count → re-key → count, and for a processor that
+//! writes state and a timer, with and without keeping what it overwrites for an error gate.
 //!
 //! `cargo run --release -p stoat-core --no-default-features --example lane_cost -- [records] [lanes ..]`
 
@@ -15,10 +16,14 @@ use stoat_core::Result;
 use stoat_core::engine::message::{Control, LaneBatch, LaneItem, LaneNet, LaneSource, NetEvent};
 use stoat_core::engine::net::{NetBuild, NetSettings, TokioNet, build_lanes, places};
 use stoat_core::engine::tag::Tag;
+use stoat_core::gate::{Decision, Gates, Handlers};
 use stoat_core::hash::{lane_hash, lane_of};
 use stoat_core::id::{Epoch, LaneId, LaneIdx, NodeId, SubTopologyId};
 use stoat_core::operator::{Child, HandBatch, LaneCx, Operator, Outbound, take};
+use stoat_core::prelude::{Be, Context, Duration, Keyed, Timer, Topology, Utf8, handlers, processor, source};
 use stoat_core::record::{Headers, Origin, RawRecord, Record, RecordBatch};
+use stoat_core::store::ByteStore;
+use stoat_core::store::memory::MemoryStore;
 use stoat_core::time::{Timestamp, WatermarkStrategy};
 use stoat_core::topology::graph::{Factory, Graph, LaneKey, Node, NodeKind, SourceDecl};
 
@@ -166,6 +171,41 @@ fn count(sub: u32) -> (NodeKind, u32, Factory) {
     (NodeKind::Aggregate, sub, factory)
 }
 
+#[source(topic = "in", key = u64, value = String, value_codec = Utf8)]
+struct Values;
+
+/// Changes one value in place, replaces another, sets a timer.
+#[processor(input = (u64, String))]
+struct Writes {
+    #[state(codec = Be)]
+    n: Keyed<u64>,
+    #[state(codec = Utf8)]
+    last: Keyed<String>,
+    #[timer]
+    soon: Timer,
+}
+
+#[handlers]
+impl Writes {
+    #[process]
+    fn on_record(&mut self, r: Record<u64, String>, _cx: &mut Context<Self>) -> Result<()> {
+        let n = self.n.update(|| 0, |n| std::mem::replace(n, *n + 1))?;
+        self.last.put(r.value)?;
+        self.soon.set(r.timestamp + Duration::from_millis(1_000 + n % 2))
+    }
+
+    #[on_timer(soon)]
+    fn on_soon(&mut self, _fired: stoat_core::processor::Fired<u64>, _cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn writes() -> Result<Graph> {
+    let mut t = Topology::new("writes");
+    t.source::<Values>().process::<Writes>();
+    t.build()
+}
+
 struct Unpark(Thread, AtomicBool);
 
 impl Wake for Unpark {
@@ -206,18 +246,21 @@ fn cpu() -> u128 {
     ticks * 10_000_000
 }
 
-fn measure(name: &str, g: &Graph, lanes: u32, records: usize) -> Result<()> {
+fn measure(name: &str, g: &Graph, lanes: u32, records: usize, gates: &Arc<Gates>) -> Result<()> {
     let counts = vec![lanes; g.subs as usize];
+    let stores: Vec<Arc<dyn ByteStore>> =
+        g.stores.iter().map(|s| Arc::new(MemoryStore::new(s.kind)) as Arc<dyn ByteStore>).collect();
     let build = NetBuild {
         graph: g,
         lane_counts: &counts,
-        stores: &[],
+        stores: &stores,
         sink_topics: Arc::new([]),
         sink_partitions: Arc::new([]),
         watermarks: &vec![Timestamp::MIN; g.subs as usize],
         punctuated: &vec![Timestamp::MIN; g.subs as usize],
         wall: Timestamp(0),
         cache_budget: 1 << 20,
+        gates: gates.clone(),
         settings: NetSettings::default(),
     };
     let mut net = TokioNet::start(build_lanes(&build)?, 2)?;
@@ -283,11 +326,18 @@ fn main() -> Result<()> {
     let pass = graph(vec![source(), (NodeKind::ForEach, 0, end)]);
     let hand: Factory = Arc::new(|b| Ok(Box::new(HandOver((0..b.receiving_lanes).map(|_| Hand::default()).collect()))));
     let rekey = graph(vec![source(), count(0), (NodeKind::HandOver, 0, hand), count(1)]);
+    let fail = Arc::default();
     for &n in &lanes {
-        measure("pass", &pass, n, records)?;
+        measure("pass", &pass, n, records, &fail)?;
     }
     for &n in &lanes {
-        measure("count, re-key, count", &rekey, n, records)?;
+        measure("count, re-key, count", &rekey, n, records, &fail)?;
+    }
+    let graph = writes()?;
+    let skip = Arc::new(Gates::new([Some(Decision::Skip); 3], &Handlers::default()));
+    for &n in &lanes {
+        measure("processor, gates fail", &graph, n, records, &fail)?;
+        measure("processor, gates skip", &graph, n, records, &skip)?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::affinity::LaneChecks;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Decision;
 
 /// What may be lost or doubled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +173,8 @@ choice!(Reset, "`earliest` or `latest`", "earliest" => Earliest, "latest" => Lat
 choice!(StartOffsets, "`record` or `group`", "record" => Record, "group" => Group);
 choice!(Verdict, "`error`, `warn` or `off`", "error" => Error, "warn" => Warn, "off" => Off);
 
+choice!(Decision, "`fail`, `retry`, `skip` or `dead_letter`", "fail" => Fail, "retry" => Retry, "skip" => Skip, "dead_letter" => DeadLetter);
+
 macro_rules! config {
     ($($(#[doc = $doc:literal])+ $key:literal $field:ident: $t:ty = $default:expr;)+) => {
         /// The whole configuration of one application.
@@ -230,6 +233,16 @@ config! {
     "stoat.processing-guarantee" guarantee: Guarantee = Guarantee::ExactlyOnce;
     /// When aggregations hand on what has changed: `eager`, each update at once, or `on-barrier`, each changed key once per epoch. `on-barrier` needs `exactly_once`.
     "stoat.emit.mode" emit_mode: EmitMode = EmitMode::Eager;
+    /// What becomes of a record that cannot be decoded: `fail`, `retry`, `skip` or `dead_letter`. Absent: what the topology decides, else `fail`.
+    "stoat.deserialization-exception-handler" decode_gate: Option<Decision> = None;
+    /// What becomes of a record that a handler returns an error for: as above.
+    "stoat.processing-exception-handler" process_gate: Option<Decision> = None;
+    /// What becomes of a record that cannot be encoded or that the broker refuses: as above.
+    "stoat.production-exception-handler" produce_gate: Option<Decision> = None;
+    /// The topic that dead letters are written to, in the transaction that commits the source record's offset.
+    "stoat.dead-letter.topic" dead_letter_topic: Option<String> = None;
+    /// Whether records that an operator leaves out (no key, no value) become dead letters too.
+    "stoat.dead-letter.dropped" dead_letter_dropped: bool = false;
     /// Lanes per sub-topology. Absent: the number of cores, at least 2.
     "stoat.lanes" lanes: Option<u32> = None;
     /// One budget for fetch buffers, producer queue, uncommitted bytes, caches and RocksDB.
@@ -462,6 +475,11 @@ impl Config {
             ));
         }
         Ok(id)
+    }
+
+    /// The configured decisions of the gates: decode, process, produce.
+    pub(crate) fn gates(&self) -> [Option<Decision>; 3] {
+        [self.decode_gate, self.process_gate, self.produce_gate]
     }
 
     /// How the memory budget is divided (I-7).

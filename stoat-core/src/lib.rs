@@ -39,7 +39,7 @@
 //!
 //! # Where things are
 //! - What a program is written with: [`prelude`], [`codec`], [`mod@topology`], [`mod@processor`], [`timer`], [`time`], [`schedule`].
-//! - How it is run: [`app`], [`config`], [`error`], [`metrics`].
+//! - How it is run: [`app`], [`config`], [`error`], [`gate`], [`metrics`].
 //! - Where its records and its state are: [`broker`] (Apache Kafka, or one directory), [`store`].
 //! - What runs it: [`engine`], [`plan`], [`operator`]. Public for tests and tools; users do not call it.
 //!
@@ -57,6 +57,7 @@ pub mod codec;
 pub mod config;
 pub mod engine;
 pub mod error;
+pub mod gate;
 pub mod hash;
 pub mod id;
 pub mod key;

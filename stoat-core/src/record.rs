@@ -79,6 +79,19 @@ impl Headers {
     }
 }
 
+/// What a record alone would take as a batch on Kafka, uncompressed: what `max.message.bytes` is compared with.
+pub fn kafka_size(key: Option<&[u8]>, value: Option<&[u8]>, headers: &Headers) -> usize {
+    /// A batch's header.
+    const BATCH: usize = 61;
+    // Lengths are zigzag varints: 7 bits a byte, one of them for the sign.
+    let varint = |n: usize| (usize::BITS - n.leading_zeros() + 1).div_ceil(7).max(1) as usize;
+    let field = |b: Option<&[u8]>| b.map_or(1, |b| varint(b.len()) + b.len());
+    let one = |h: &Header| varint(h.name.len()) + h.name.len() + field(h.value.as_deref());
+    // Attributes, timestamp delta, offset delta: one byte each in the first record of a batch.
+    let body = 3 + field(key) + field(value) + varint(headers.len()) + headers.iter().map(one).sum::<usize>();
+    BATCH + varint(body) + body
+}
+
 /// Where a record's key and value lie in its batch's buffer: the key, and the value behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Spans {

@@ -241,7 +241,7 @@ fn seam(bootstrap: &str, from: &str, to: &str, id: &str, records: usize) -> Resu
             let batch = std::mem::replace(&mut filling, ProduceBatch::new(Arc::clone(&table)));
             let offsets = inputs.iter().cloned().zip(next_offsets.iter().copied()).collect();
             let t = Transaction { batches: vec![batch], offsets, ..Transaction::default() };
-            broker.submit(OpId(op), Command::Transact(Box::new(t)));
+            broker.submit(OpId(op), Command::Transact(Arc::new(t)));
         }
         if filling.len() < EPOCH {
             for partition in waiting.drain(..) {

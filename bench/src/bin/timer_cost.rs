@@ -252,6 +252,7 @@ impl Bench {
             watermarks: &[Timestamp::MIN],
             punctuated: &[Timestamp::MIN],
             wall: Timestamp::MIN,
+            gates: Arc::default(),
             cache_budget,
             settings: NetSettings { credit: 1_000, ..NetSettings::default() },
         };

@@ -71,7 +71,7 @@ fn malformed_json_stops_the_application_before_the_record_and_the_message_tells_
         next = next.max(committed(&mut client));
         client.call(Ask::InitProducer).unwrap();
         let offsets = vec![(TopicPartition::new("clicks", 0), 4)];
-        client.call(Ask::Transact(Box::new(Transaction { offsets, ..Transaction::default() }))).unwrap();
+        client.call(Ask::Transact(Arc::new(Transaction { offsets, ..Transaction::default() }))).unwrap();
     }
     let ended = run(example(SESSIONS, dir.path()).arg("--no-input"));
     ended.says(1, &["clicks-0: epoch record", "group 4", "stoat.start.offsets"]);

@@ -7,5 +7,7 @@ mod faults;
 mod lane_split;
 #[cfg(feature = "kafka")]
 mod own_kafka;
+#[cfg(unix)]
+mod poison;
 mod support;
 mod two_processes;

@@ -153,3 +153,10 @@ fn i03_i05_under_kills_halts_restarts_and_cuts_nothing_is_lost_doubled_or_half()
     let money = happened.rows.iter().find(|r| r.story == "money").unwrap();
     assert!(money.report.cuts > 5 && money.report.totals > 5, "{money:#?}");
 }
+
+#[test]
+fn c25_poison_pills_on_kafka_become_dead_letters_once_under_kill_9() {
+    let Some(kafka) = Kafka::start("c25_poison_pills_on_kafka") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    crate::poison::torment(kafka.plan(dir.path()), dir.path(), 200_000);
+}

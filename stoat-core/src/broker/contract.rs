@@ -237,7 +237,7 @@ impl Session {
 
     /// Runs a transaction.
     pub fn transact(&mut self, transaction: Transaction) -> Result<Committed, BrokerError> {
-        self.call(Command::Transact(Box::new(transaction))).map(committed)
+        self.call(Command::Transact(Arc::new(transaction))).map(committed)
     }
 
     /// Produces outside a transaction.
@@ -818,7 +818,7 @@ pub fn producer_commands_run_in_order_of_submission(f: &dyn Factory) {
         ops.push(app.submit(if i % 3 == 2 {
             Command::Produce(b)
         } else {
-            Command::Transact(Box::new(transaction(vec![b])))
+            Command::Transact(Arc::new(transaction(vec![b])))
         }));
     }
     for op in ops {

@@ -69,7 +69,7 @@ pub enum Command {
     /// Runs one whole transaction: begin, produce, offsets, commit. Replies [`Reply::Committed`].
     /// After an error of kind [`BrokerErrorKind::Unknown`]: [`Command::CommitAgain`] or [`Command::InitProducer`].
     /// After any other error the transaction has been aborted, or is ended by the next [`Command::InitProducer`].
-    Transact(Box<Transaction>),
+    Transact(Arc<Transaction>),
     /// Tries the same commit again after an unknown outcome. Replies [`Reply::Committed`].
     CommitAgain,
     /// Produces outside a transaction and waits until all is acknowledged. Replies [`Reply::Committed`].

@@ -13,7 +13,7 @@ use super::{
     TopicInfo, Transaction,
 };
 use crate::id::{NextOffset, TopicPartition};
-use crate::record::{Headers, OutRecord, ProduceBatch, RecordBatch};
+use crate::record::{Headers, OutRecord, ProduceBatch, RecordBatch, kafka_size};
 use crate::time::Timestamp;
 
 /// How often each fault happens, in 1,000 transactions or initialisations.
@@ -79,6 +79,19 @@ impl Fuse {
     }
 }
 
+/// What is made to fail by [`SimCluster::fail_next`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SimCall {
+    /// A question about topics, offsets or the group.
+    Ask,
+    /// An initialisation of the producer.
+    Init,
+    /// A transaction.
+    Transact,
+    /// Reading this topic.
+    Read(String),
+}
+
 /// A transaction as it was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
@@ -122,6 +135,8 @@ struct Topic {
     logs: Vec<Vec<LogRecord>>,
     /// Where each log begins: what lies before was deleted.
     starts: Vec<i64>,
+    /// The size above which records are refused.
+    limit: Option<usize>,
 }
 
 struct Late {
@@ -143,10 +158,15 @@ struct State {
     /// Requests to commit whose first try was lost on the way: they arrive once the next transaction is open.
     strays: Vec<(String, u32)>,
     applied: Vec<Applied>,
+    /// Transactions refused because of a record; and whether the last refusal did not say of which.
+    refusals: u32,
+    blind: bool,
     members: Vec<String>,
     /// Partitions of which nothing more comes until they are let go.
     held: std::collections::BTreeSet<TopicPartition>,
     fuse: Fuse,
+    /// What fails next.
+    injected: Vec<(SimCall, BrokerErrorKind)>,
 }
 
 /// The brokers and their logs; clones are handles.
@@ -169,9 +189,45 @@ impl SimCluster {
         self.lock().faults = faults;
     }
 
+    /// Makes the next call of a kind fail. A transaction that fails so is not applied; after [`BrokerErrorKind::Unknown`]
+    /// it can be committed again.
+    pub fn fail_next(&self, call: SimCall, kind: BrokerErrorKind) {
+        self.lock().injected.push((call, kind));
+    }
+
+    /// How often producers of a transactional id were initialised, or fenced by the broker.
+    pub fn producer_epoch(&self, transactional_id: &str) -> u32 {
+        self.lock().epochs.get(transactional_id).copied().unwrap_or_default()
+    }
+
+    /// Failures that were asked for and have not happened yet.
+    pub fn failures_left(&self) -> usize {
+        self.lock().injected.len()
+    }
+
     /// Creates a topic.
     pub fn create(&self, name: &str, partitions: i32) {
         self.lock().create(name, partitions, Vec::new());
+    }
+
+    /// Has records of a topic refused that take more than so many bytes (see [`kafka_size`]). `told`: `Describe` says so.
+    pub fn set_limit(&self, topic: &str, limit: usize, told: bool) {
+        if let Some(t) = self.lock().topics.get_mut(topic) {
+            t.limit = Some(limit);
+            if told {
+                t.config.push(("max.message.bytes".to_owned(), limit.to_string()));
+            }
+        }
+    }
+
+    /// What [`SimCluster::set_limit`] chose.
+    pub fn limit(&self, topic: &str) -> Option<usize> {
+        self.lock().topics.get(topic)?.limit
+    }
+
+    /// How many transactions were refused because of a record.
+    pub fn refusals(&self) -> u32 {
+        self.lock().refusals
     }
 
     /// Deletes a topic.
@@ -329,6 +385,13 @@ impl SimCluster {
 }
 
 impl State {
+    /// Takes a failure that was asked for.
+    fn injected(&mut self, call: &SimCall) -> Option<BrokerError> {
+        let at = self.injected.iter().position(|(c, _)| c == call)?;
+        let (_, kind) = self.injected.remove(at);
+        Some(BrokerError::new(kind, format!("{kind:?}, as asked for")))
+    }
+
     fn draw(&mut self, n: u32) -> u32 {
         // xorshift64
         self.random ^= self.random << 13;
@@ -341,7 +404,7 @@ impl State {
         self.made += 1;
         let id = format!("id-{}", self.made);
         let (logs, starts) = (vec![Vec::new(); partitions as usize], vec![0; partitions as usize]);
-        self.topics.entry(name.to_owned()).or_insert(Topic { id, config, logs, starts });
+        self.topics.entry(name.to_owned()).or_insert(Topic { id, config, logs, starts, limit: None });
     }
 
     fn put(&mut self, r: &OutRecord<'_>, ends: &mut BTreeMap<TopicPartition, NextOffset>) {
@@ -351,6 +414,16 @@ impl State {
             log.push(record);
             ends.insert(TopicPartition::new(r.topic.clone(), r.partition), log.len() as i64);
         }
+    }
+
+    /// The first record that its topic does not take.
+    fn refuses(&self, t: &Transaction) -> Option<(u32, u32)> {
+        let behind = t.batches.len() as u32;
+        let before = t.places_before().map(|(b, i)| ((b + behind, i), t.before[b as usize].get(i as usize)));
+        let own = t.places().map(|(b, i)| ((b, i), t.batches[b as usize].get(i as usize)));
+        let limit = |r: &OutRecord<'_>| self.topics.get(&**r.topic)?.limit;
+        let mut all = before.chain(own);
+        all.find(|(_, r)| limit(r).is_some_and(|l| kafka_size(r.key, r.value, r.headers) > l)).map(|(place, _)| place)
     }
 
     fn missing(&self, batches: &[ProduceBatch]) -> Option<String> {
@@ -418,11 +491,21 @@ impl SimClient {
             .then(|| Self::error(BrokerErrorKind::Fenced, "there is a newer producer epoch"))
     }
 
-    fn transact(&mut self, t: Transaction) -> Result<Reply, BrokerError> {
+    fn transact(&mut self, t: Arc<Transaction>) -> Result<Reply, BrokerError> {
         let cluster = self.cluster.clone();
         let mut state = cluster.lock();
         if let Some(topic) = state.missing(&t.batches).or_else(|| state.missing(&t.before)) {
             return Err(BrokerError::new(BrokerErrorKind::UnknownTopic, format!("topic `{topic}` does not exist")));
+        }
+        if self.away == 0
+            && let Some(place) = state.refuses(&t)
+        {
+            state.refusals += 1;
+            // Of a batch of records it does not say which is too large; the next attempt sends them one by one.
+            let blind = !state.blind && state.draw(3) == 0;
+            state.blind = blind;
+            let kind = BrokerErrorKind::Refused((!blind).then_some(place));
+            return Err(Self::error(kind, "the record is larger than the topic takes"));
         }
         let mut ends = BTreeMap::new();
         for (b, i) in t.places_before() {
@@ -439,7 +522,6 @@ impl SimClient {
             return match state.draw(3) {
                 0 => Err(Self::error(BrokerErrorKind::Retriable, "the broker cannot be reached")),
                 applied => {
-                    let t = Arc::new(t);
                     let ends = (applied == 1).then(|| state.apply(&self.group, &t));
                     self.unknown = Some((t, ends));
                     Err(Self::error(BrokerErrorKind::Unknown, "no answer to the commit"))
@@ -472,7 +554,6 @@ impl SimClient {
             *state.epochs.entry(self.tid.clone()).or_default() += 1;
             return Err(Self::error(BrokerErrorKind::Fenced, "the transaction timed out at the broker"));
         }
-        let t = Arc::new(t);
         limit += f.lost_answer;
         if roll < limit {
             let ends = state.apply(&self.group, &t);
@@ -559,6 +640,18 @@ impl SimClient {
                 return Some(Err(Self::error(BrokerErrorKind::Retriable, "no answer to a question")));
             }
         }
+        let call = match &command {
+            Command::Transact(_) => Some(SimCall::Transact),
+            Command::InitProducer => Some(SimCall::Init),
+            Command::Describe { .. } | Command::Bounds { .. } | Command::Group { .. } => Some(SimCall::Ask),
+            _ => None,
+        };
+        if let Some(e) = call.and_then(|c| cluster.lock().injected(&c)) {
+            if let (Command::Transact(t), BrokerErrorKind::Unknown) = (command, e.kind) {
+                self.unknown = Some((t, None));
+            }
+            return Some(Err(e));
+        }
         let reply = match command {
             Command::Describe { topics } => {
                 let state = cluster.lock();
@@ -613,7 +706,7 @@ impl SimClient {
                     Ok(Reply::Done)
                 }
             }
-            Command::Transact(t) => self.transact(*t),
+            Command::Transact(t) => self.transact(t),
             Command::CommitAgain => self.commit_again(),
             Command::Produce(batch) => {
                 let mut ends = BTreeMap::new();
@@ -690,8 +783,12 @@ impl Broker for SimClient {
             if !*asked || state.held.contains(tp) {
                 continue;
             }
+            if let Some(e) = state.injected(&SimCall::Read(tp.topic.to_string())) {
+                gone.push((tp.clone(), e));
+                continue;
+            }
             let Some(topic) = state.topics.get(&*tp.topic) else {
-                gone.push(tp.clone());
+                gone.push((tp.clone(), Self::error(BrokerErrorKind::UnknownTopic, "no such topic")));
                 continue;
             };
             let end = topic.logs[tp.partition as usize].len() as i64;
@@ -716,9 +813,8 @@ impl Broker for SimClient {
             *told = *position >= end;
             out.push(Event::Fetched(Fetched { partition: tp.clone(), batch, position: *position, caught_up: *told }));
         }
-        for tp in gone {
+        for (tp, error) in gone {
             self.open.remove(&tp);
-            let error = Self::error(BrokerErrorKind::UnknownTopic, "no such topic");
             out.push(Event::Failed { partition: tp, error });
         }
     }

@@ -16,6 +16,7 @@ use super::writer::StoreWriter;
 use crate::broker::Broker;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Gates, Tally, Verdicts};
 use crate::id::Generation;
 use crate::store::{ByteStore, StoreSet};
 use crate::time::{Timestamp, Watermark};
@@ -50,12 +51,19 @@ pub struct EngineParts {
 /// Where an engine is.
 ///
 /// ```text
-///            ┌────────── fault, within budget ──────────┐
-///            ▼                                          │
-/// Starting → Restoring → Running → Stopping → Stopped   │
-///    │           │          └───────────────────────────┘
-///    └───────────┴─── error ──→ (advance returns it)
+///     ┌──────────────── a fault, or a restart that was asked for ────────────────┐
+///     ▼                                                                          │
+/// Starting ──▶ Restoring ──▶ Running ──▶ Stopping ──▶ Stopped                    │
+///   │  ▲           │            │            │                                   │
+///   │  └─ fenced ──┤            └────────────┴───────────────────────────────────┘
+///   │              │            │            │
+///   └──────────────┴────────────┴────────────┴──▶ Failed     (`stop` before Running: straight to Stopped)
 /// ```
+///
+/// A restart in place keeps the process, the stores' bytes and what is known about topics; lanes, processors, caches and
+/// pending timers are made anew from the last committed cut. After a fault the open epochs are dropped (*abort*); a
+/// restart that was asked for drains and commits first (*graceful*). Faults have a budget, restarts that were asked for
+/// have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Topics are looked at, the producer is initialised, the application is claimed.
@@ -68,6 +76,21 @@ pub enum State {
     Stopping,
     /// The last epoch is committed; nothing is open.
     Stopped,
+    /// An error ended it; nothing uncommitted was kept.
+    Failed,
+}
+
+impl State {
+    /// Whether this state may be followed by another.
+    pub fn leads_to(self, next: Self) -> bool {
+        match self {
+            Self::Starting => next != Self::Starting,
+            Self::Restoring => next != Self::Restoring,
+            Self::Running => matches!(next, Self::Stopping | Self::Starting | Self::Failed),
+            Self::Stopping => matches!(next, Self::Stopped | Self::Starting | Self::Failed),
+            Self::Stopped | Self::Failed => false,
+        }
+    }
 }
 
 /// What people see of an engine.
@@ -102,7 +125,11 @@ pub struct Engine {
     generation: Generation,
     phase: Phase,
     known: Option<Known>,
+    /// What was decided about refused outputs and has not committed yet.
+    verdicts: Verdicts,
     stop: bool,
+    /// When the last epoch is committed, begin again instead of stopping.
+    restart: bool,
     faults: VecDeque<u64>,
     status: Status,
     /// When the first generation began to run.
@@ -113,6 +140,7 @@ impl Engine {
     /// Puts an engine together; nothing happens before [`Engine::advance`].
     pub fn new(parts: EngineParts, now: u64) -> Self {
         crate::metrics::register();
+        Tally::describe();
         let start = Start::first(&parts.incarnation, parts.seed, now);
         Self {
             graph: parts.graph,
@@ -126,7 +154,9 @@ impl Engine {
             generation: Generation(1),
             phase: Phase::Start(Box::new(start)),
             known: None,
+            verdicts: Verdicts::default(),
             stop: false,
+            restart: false,
             faults: VecDeque::new(),
             status: Status {
                 state: State::Starting,
@@ -147,14 +177,43 @@ impl Engine {
     /// at once.
     pub fn stop(&mut self) {
         self.stop = true;
+        self.restart = false;
         match &mut self.phase {
-            Phase::Run(run) => run.stop(),
+            Phase::Run(run) => {
+                run.stop();
+                self.enter(State::Stopping);
+            }
             Phase::Start(_) => {
                 self.phase = Phase::Stopped;
-                self.status.state = State::Stopped;
+                self.enter(State::Stopped);
             }
             Phase::Stopped => {}
         }
+    }
+
+    /// Asks for a graceful restart in place: no more records, a last commit, and then a new beginning from there with
+    /// lanes, processors and caches made anew. It is no fault. Before the engine runs there is nothing to restart.
+    pub fn restart(&mut self) {
+        if let Phase::Run(run) = &mut self.phase
+            && !self.stop
+        {
+            self.restart = true;
+            run.stop();
+            self.enter(State::Stopping);
+        }
+    }
+
+    fn enter(&mut self, next: State) {
+        let state = &mut self.status.state;
+        debug_assert!(*state == next || state.leads_to(next), "{state:?} does not lead to {next:?}");
+        *state = next;
+    }
+
+    /// Ends with an error.
+    fn fail(&mut self, e: Error) -> Error {
+        self.phase = Phase::Stopped;
+        self.enter(State::Failed);
+        e
     }
 
     /// Has `waker` woken when there is something for [`Engine::advance`] to do.
@@ -185,14 +244,15 @@ impl Engine {
                     now,
                     wall,
                 };
-                let outcome = start.advance(&mut cx, events)?;
+                let outcome = start.advance(&mut cx, events);
                 self.status.restore = start.report();
-                self.status.state = if start.restoring() { State::Restoring } else { State::Starting };
-                match outcome {
+                let state = if start.restoring() { State::Restoring } else { State::Starting };
+                self.enter(state);
+                match outcome.map_err(|e| self.fail(e))? {
                     Outcome::Pending(at) => Ok(at),
                     Outcome::Ready(known, report) => {
                         self.status.restore = report;
-                        self.begin(*known, now, wall)?;
+                        self.begin(*known, now, wall).map_err(|e| self.fail(e))?;
                         Ok(Some(now))
                     }
                 }
@@ -210,29 +270,35 @@ impl Engine {
                 self.status.run = run.stats();
                 match turn {
                     Ok(at) => Ok(at),
+                    Err(End::Stopped) if self.restart => {
+                        self.restart = false;
+                        run.tear_down(&mut self.io);
+                        self.known = Some(run.known().clone());
+                        self.begin_again("it was asked for", false, now);
+                        Ok(Some(now))
+                    }
                     Err(End::Stopped) => {
                         run.tear_down(&mut self.io);
                         self.phase = Phase::Stopped;
-                        self.status.state = State::Stopped;
+                        self.enter(State::Stopped);
                         Ok(None)
                     }
                     Err(End::Fatal(e)) => {
                         run.tear_down(&mut self.io);
-                        self.phase = Phase::Stopped;
-                        Err(e)
+                        Err(self.fail(e))
                     }
                     Err(End::Recover { reason, fenced, counts }) => {
                         let stopped = run.tear_down(&mut self.io);
                         self.known = Some(run.known().clone());
+                        self.verdicts = run.take_verdicts();
                         if !stopped {
-                            self.phase = Phase::Stopped;
-                            return Err(Error::new(
+                            return Err(self.fail(Error::new(
                                 ErrorKind::Handler,
                                 format!(
                                     "a handler does not return, so the engine cannot be restarted in place and the process stops; \
                                      nothing uncommitted was kept. What came before: {reason}"
                                 ),
-                            ));
+                            )));
                         }
                         self.recover(&reason, fenced, counts, now)?;
                         Ok(Some(now))
@@ -260,6 +326,7 @@ impl Engine {
             .map(|(s, w)| known.record.punctuated.get(&s.name).copied().unwrap_or(*w))
             .collect();
         let counts = plan.lane_counts();
+        let gates = Arc::new(Gates::of(&self.config, &self.graph, plan, std::mem::take(&mut self.verdicts)));
         let shares = self.config.shares();
         let lanes = counts.iter().sum::<u32>().max(1) as usize;
         // What all lanes fire at one mark, and what that writes, is to take a quarter of the bytes that may be uncommitted.
@@ -275,6 +342,7 @@ impl Engine {
             punctuated: &punctuated,
             wall: known.record.wall,
             cache_budget: shares.cache,
+            gates: gates.clone(),
             settings: NetSettings {
                 timers_per_mark,
                 checks: self.config.lane_checks(),
@@ -310,12 +378,12 @@ impl Engine {
         };
         let started = *self.started.get_or_insert(wall);
         let schedules = Schedules::new(&self.graph, &places, &known.record.schedules, started);
-        let mut run = Run::new(known, specs, schedules, net, self.generation, self.status.run, &mut cx);
+        let mut run = Run::new(known, specs, schedules, net, gates, self.generation, self.status.run, &mut cx);
         if self.stop {
             run.stop();
         }
-        self.status.state = if self.stop { State::Stopping } else { State::Running };
         self.phase = Phase::Run(Box::new(run));
+        self.enter(if self.stop { State::Stopping } else { State::Running });
         Ok(())
     }
 
@@ -328,26 +396,32 @@ impl Engine {
                 self.faults.pop_front();
             }
             if self.faults.len() > self.config.max_faults as usize {
-                self.phase = Phase::Stopped;
-                return Err(Error::new(
+                return Err(self.fail(Error::new(
                     ErrorKind::FaultBudget,
                     format!(
                         "{} faults within {}, so the process stops; nothing uncommitted was kept. The last one: {reason}",
                         self.faults.len(),
                         humantime::format_duration(self.config.fault_window)
                     ),
-                ));
+                )));
             }
         }
+        // Whoever waits for a graceful restart gets this one.
+        self.restart = false;
+        self.begin_again(reason, fenced, now);
+        Ok(())
+    }
+
+    /// Begins a new generation at the last committed cut; the stores stay open.
+    fn begin_again(&mut self, reason: &str, fenced: bool, now: u64) {
         tracing::warn!("restarting in place, from the last committed epoch: {reason}");
         self.generation = Generation(self.generation.0 + 1);
         self.status.restarts += 1;
         self.status.run.settled = false;
-        self.status.state = State::Starting;
+        self.enter(State::Starting);
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let known = self.known.as_ref().expect("a running engine knows its plan");
         let start = Start::recovery(known, &self.incarnation, fenced, self.seed, now);
         self.phase = Phase::Start(Box::new(start));
-        Ok(())
     }
 }

@@ -354,6 +354,7 @@ fn run_raw(batch: &LaneBatch, taken: &mut usize, upto: usize, bound: &Bound, cx:
         cx.number = item.number;
         cx.path.truncate(0);
         cx.origin = Some(Origin { partition: source.partition, offset: record.offset });
+        cx.gate.hold(&source.batch, item.index);
         cx.key.bytes.clear();
         let key = match item.key {
             Some((start, len)) => Some(&batch.keys[start as usize..(start + len) as usize]),

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use super::message::{Control, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, Position};
 use crate::broker::Fetched;
-use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{LaneId, LaneIdx, NextOffset, Offset, SubTopologyId};
 use crate::metrics::{self, Counter};
@@ -26,6 +25,8 @@ use super::epoch_record::InputCut;
 
 /// Records per batch on the way to a lane.
 const BATCH: usize = 256;
+/// What stands in the journal for a control message.
+const NO_PARTITION: u32 = u32::MAX;
 /// Records that one group may dispatch before the other groups have their turn.
 const TURN: usize = 1024;
 
@@ -256,11 +257,9 @@ impl Ingest {
         }
     }
 
-    /// Takes what the broker fetched.
-    ///
-    /// # Errors
-    /// A record without a timestamp, unless its source skips it: its place, and what to do.
-    pub fn fetched(&mut self, partition: u32, mut fetched: Fetched) -> Result<()> {
+    /// Takes what the broker fetched. A record without a timestamp goes on like all others, unless its source skips it: the
+    /// gate decides on its lane.
+    pub fn fetched(&mut self, partition: u32, mut fetched: Fetched) {
         let input = &mut self.inputs[partition as usize];
         input.fetching = false;
         input.position = fetched.position;
@@ -269,17 +268,6 @@ impl Ingest {
         if let Some(timestamps) = &strategy.timestamps {
             fetched.batch.stamp(|r| timestamps.extract(r));
         }
-        if strategy.no_timestamp == NoTimestamp::Fail
-            && let Some(bad) = fetched.batch.iter().find(|r| r.timestamp.0 < 0)
-        {
-            return Err(Error::new(
-                ErrorKind::Codec,
-                format!(
-                    "the record at {}@{} has no timestamp ({}): set message.timestamp.type=LogAppendTime on the topic, have its producer set one, or skip such records with `#[source(.., no_timestamp = skip)]`",
-                    input.spec.name, bad.offset, bad.timestamp
-                ),
-            ));
-        }
         if fetched.caught_up || !fetched.batch.is_empty() {
             input.waiting_since = None;
         }
@@ -287,7 +275,6 @@ impl Ingest {
             input.buffered += fetched.batch.weight();
             input.buffer.push_back(Chunk { batch: Arc::new(fetched.batch), at: 0 });
         }
-        Ok(())
     }
 
     /// Dispatches at most about `quota` records to lanes that have room.
@@ -361,8 +348,7 @@ impl Ingest {
         let input = &mut self.inputs[i as usize];
         let chunk = input.buffer.front_mut().expect("the caller has seen a head");
         let raw = chunk.batch.get(chunk.at);
-        if raw.timestamp.0 < 0 {
-            // A source that does not skip them was told so when they were fetched.
+        if raw.timestamp.0 < 0 && input.spec.watermark.no_timestamp == NoTimestamp::Skip {
             self.no_timestamp.increment(1);
             input.next = raw.offset + 1;
             input.taken();
@@ -415,7 +401,9 @@ impl Ingest {
         input.last_number = number;
         let strategy = &input.spec.watermark;
         let horizon = wall + strategy.future_bound;
-        if raw.timestamp <= horizon {
+        if raw.timestamp.0 < 0 {
+            // It has no time to move the watermark by; the gate of its lane decides about it.
+        } else if raw.timestamp <= horizon {
             let reached = match &mut input.generator {
                 None => raw.timestamp - strategy.out_of_orderness,
                 Some(g) => g.on_record(raw.timestamp, &raw).min(horizon),
@@ -424,7 +412,7 @@ impl Ingest {
         } else {
             self.future.increment(1);
         }
-        if raw.timestamp < self.marked[sub] {
+        if raw.timestamp.0 >= 0 && raw.timestamp < self.marked[sub] {
             self.late.increment(1);
         }
         input.taken();
@@ -512,6 +500,8 @@ impl Ingest {
         self.flush(net, true);
         let number = self.next_number;
         self.next_number += 1;
+        // No record has this number, nor do those behind it follow from one before it.
+        self.journal.push(Stretch { number, partition: NO_PARTITION, offset: 0 });
         match &control {
             Control::Tick(wall) => self.wall = *wall,
             Control::Mark(mark) => {
@@ -679,11 +669,12 @@ impl Ingest {
             && self.pending.iter().flatten().all(|p| p.items.is_empty())
     }
 
-    /// The source record behind a number of this epoch or the one before; for messages.
+    /// The source record behind a number of this epoch or the one before; `None`: a control message.
     pub fn origin(&self, number: u64) -> Option<Origin> {
         let at = self.journal.partition_point(|s| s.number <= number).checked_sub(1)?;
         let s = &self.journal[at];
-        Some(Origin { partition: s.partition, offset: s.offset + (number - s.number) as i64 })
+        let known = s.partition != NO_PARTITION;
+        known.then(|| Origin { partition: s.partition, offset: s.offset + (number - s.number) as i64 })
     }
 
     /// Forgets the origins of numbers below `number`.

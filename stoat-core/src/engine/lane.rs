@@ -13,6 +13,7 @@ use super::message::{Control, Frozen, NetEvent, Position};
 use super::tag::{Path, Tag, Tags};
 use crate::affinity::LanePlace;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Gates, LaneGate};
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, LaneId, LaneIdx, StoreId, SubTopologyId};
 use crate::operator::{
@@ -66,6 +67,8 @@ pub(crate) struct LaneParts {
     pub(crate) cache_budget: usize,
     /// `None`: the only lane.
     pub(crate) place: Option<Arc<LanePlace>>,
+    /// What becomes of records that fail.
+    pub(crate) gates: Arc<Gates>,
 }
 
 /// The pending timers of a clock, over all fields of a lane.
@@ -131,6 +134,7 @@ pub(crate) struct Lane {
     sink_topics: Arc<[Arc<str>]>,
     sink_partitions: Arc<[i32]>,
     key: CurrentKey,
+    gate: LaneGate,
     now: Now,
     /// Up to which watermark event-time punctuators have been called. Behind `now.watermark` while limits cut marks.
     punctuated: Watermark,
@@ -179,6 +183,7 @@ impl Lane {
             sink_topics: parts.sink_topics,
             sink_partitions: parts.sink_partitions,
             key: CurrentKey::default(),
+            gate: LaneGate::new(parts.gates),
             now: parts.now,
             punctuated: parts.punctuated,
             foreign: parts.foreign,
@@ -242,6 +247,7 @@ impl Lane {
             cx.nodes[place] = Some(node);
             result
         })?;
+        self.gate.release();
         if !self.look()
             && let Some(clocked) = self.interrupted.take()
         {
@@ -276,6 +282,7 @@ impl Lane {
             })?,
         };
         self.look();
+        self.gate.release();
         self.collect(fx);
         Ok(done)
     }
@@ -374,6 +381,7 @@ impl Lane {
             origin: None,
             outputs: &mut self.outputs,
             sink_partitions: &self.sink_partitions,
+            gate: &mut self.gate,
         };
         let stateful = &self.stateful;
         let result = catch_unwind(AssertUnwindSafe(|| run(&mut cx, stateful)));
@@ -634,6 +642,7 @@ impl Lane {
             stores,
             watermark: self.now.watermark,
             punctuated: self.punctuated,
+            tally: std::mem::take(&mut self.gate.tally),
         })));
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::error::Error;
+use crate::gate::Tally;
 use crate::id::{Epoch, LaneId, StoreId, SubTopologyId};
 use crate::operator::{Child, ForeignTimer, Outputs};
 use crate::record::{Origin, RecordBatch};
@@ -93,6 +94,8 @@ pub struct Frozen {
     pub watermark: Watermark,
     /// Up to which watermark event-time punctuators have been called; behind `watermark` where a limit cut the last mark.
     pub punctuated: Watermark,
+    /// What was left out.
+    pub tally: Tally,
 }
 
 /// What the lanes tell the control side.

@@ -10,6 +10,7 @@ pub mod io;
 mod lane;
 pub mod message;
 pub mod net;
+pub mod remedy;
 pub mod run;
 pub mod schedules;
 pub mod start;

@@ -10,13 +10,16 @@ use super::epoch_record::{EpochRecord, InputCut};
 use super::ingest::{Cut, Ingest, InputSpec, Limits};
 use super::io::{Io, Reaction};
 use super::message::{Control, Frozen, LaneNet, NetEvent, Position};
+use super::remedy::{Call, Remedy, remedy};
 use super::schedules::Schedules;
 use super::start::{Known, taken_over};
+use super::tag::Tags;
 use super::writer::WriteJob;
 use crate::broker::{BrokerError, BrokerErrorKind, Command, Committed, OpId, Reply, Transaction};
 use crate::config::{Config, Guarantee};
 use crate::error::{Error, ErrorKind};
-use crate::id::{Epoch, Generation, LaneId, NextOffset, StoreId, SubTopologyId, TopicPartition};
+use crate::gate::{Decision, Failed, Gate, Gates, Tally, Verdict, Verdicts};
+use crate::id::{Epoch, Generation, LaneId, NextOffset, SinkId, StoreId, SubTopologyId, TopicPartition};
 use crate::operator::{ForeignTimer, Outputs};
 use crate::record::ProduceBatch;
 use crate::store::{Batch, ByteStore, Row};
@@ -65,6 +68,18 @@ enum Stage {
     },
 }
 
+impl Stage {
+    /// How long it may last, in ms (I-8).
+    fn limit(&self, config: &Config) -> u64 {
+        let limit = config.commit_timeout.as_millis() as u64;
+        match self {
+            // A commit is bounded by the broker's client, which gives it the transaction's time-out.
+            Self::Committing { .. } => limit + config.transaction_timeout.as_millis() as u64,
+            Self::Freezing | Self::Draining | Self::Applying { .. } => limit,
+        }
+    }
+}
+
 struct Pending {
     epoch: Epoch,
     stage: Stage,
@@ -77,6 +92,12 @@ struct Pending {
     rows: Vec<(StoreId, Vec<Row>)>,
     record: EpochRecord,
     committed: Option<Committed>,
+    /// What was submitted, until its outcome is known: a refusal names a place in it.
+    transaction: Arc<Transaction>,
+    /// Where each output comes from, by lane.
+    tags: Vec<Tags>,
+    /// What was left out.
+    tally: Tally,
     /// Bytes of outputs: the lanes have handed them over and count them no longer.
     bytes: usize,
     keep_alive: bool,
@@ -125,6 +146,8 @@ pub struct Run {
     net: Box<dyn LaneNet>,
     ingest: Ingest,
     known: Known,
+    gates: Arc<Gates>,
+    verdicts: Verdicts,
     generation: Generation,
     lanes: usize,
     lanes_of: Vec<usize>,
@@ -191,6 +214,7 @@ impl Run {
         specs: Vec<InputSpec>,
         schedules: Schedules,
         net: Box<dyn LaneNet>,
+        gates: Arc<Gates>,
         generation: Generation,
         stats: RunStats,
         cx: &mut RunCx<'_>,
@@ -222,6 +246,8 @@ impl Run {
             net,
             ingest,
             known,
+            verdicts: gates.verdicts.clone(),
+            gates,
             generation,
             pending: None,
             last_barrier: cx.now,
@@ -256,6 +282,11 @@ impl Run {
     /// What is known about the application, for a recovery.
     pub fn known(&self) -> &Known {
         &self.known
+    }
+
+    /// The verdicts that hold, for the next generation.
+    pub fn take_verdicts(&mut self) -> Verdicts {
+        std::mem::take(&mut self.verdicts)
     }
 
     /// What people see.
@@ -314,7 +345,7 @@ impl Run {
                     return self.follow(cx, &f.batch);
                 }
                 if let Some(&i) = self.partition_of.get(&f.partition) {
-                    self.ingest.fetched(i, f).map_err(End::Fatal)?;
+                    self.ingest.fetched(i, f);
                 }
                 Ok(())
             }
@@ -341,26 +372,23 @@ impl Run {
                 }
             }
             Reaction::Failed(tp, e) if self.partition_of.contains_key(&tp) || tp.topic == self.known.epochs => {
-                let (text, kind) = match e.kind {
-                    BrokerErrorKind::UnknownTopic => (
-                        format!(
-                            "topic `{}` was deleted while the application reads it ({e}): create it anew and start under another application id, or take the source out",
-                            tp.topic
-                        ),
-                        ErrorKind::Topic,
+                let text = match e.kind {
+                    BrokerErrorKind::UnknownTopic => format!(
+                        "topic `{}` was deleted while the application reads it ({e}): create it anew and start under another application id, or take the source out",
+                        tp.topic
                     ),
-                    BrokerErrorKind::OutOfRange => (
-                        format!(
-                            "{tp}: the next offset to read is no longer in the log ({e}): records were deleted before they were read; raise the topic's retention, then begin anew under another application id"
-                        ),
-                        ErrorKind::Topic,
+                    BrokerErrorKind::OutOfRange => format!(
+                        "{tp}: the next offset to read is no longer in the log ({e}): records were deleted before they were read; raise the topic's retention, then begin anew under another application id"
                     ),
                     BrokerErrorKind::Unauthorized => {
-                        (format!("{tp}: not allowed to read ({e}): grant Read on the topic"), ErrorKind::Topic)
+                        format!("{tp}: not allowed to read ({e}): grant Read on the topic")
                     }
-                    _ => (format!("{tp} cannot be read: {e}"), ErrorKind::Unavailable),
+                    _ => format!("{tp} cannot be read: {e}"),
                 };
-                Err(End::Fatal(Error::new(kind, text)))
+                match remedy(Call::Read, e.kind) {
+                    Remedy::End(kind) => Err(End::Fatal(Error::new(kind, text))),
+                    _ => Err(End::Recover { reason: text, fenced: false, counts: true }),
+                }
             }
             Reaction::Written(job, result) => {
                 let mine =
@@ -466,8 +494,9 @@ impl Run {
                 ErrorKind::Codec,
                 format!(
                     "{error}; the application stops before this record and commits nothing of it. Declare a codec \
-                     and a type that take it, then start again; or set the consumer group's offset of this partition \
-                     behind it and start once with `stoat.start.offsets=group`"
+                     and a type that take it, then start again; or let `stoat.deserialization-exception-handler` (of \
+                     outputs: `stoat.production-exception-handler`) be `skip` or `dead_letter`; or set the consumer \
+                     group's offset of this partition behind it and start once with `stoat.start.offsets=group`"
                 ),
             )),
             _ => End::Fatal(error),
@@ -477,12 +506,7 @@ impl Run {
     /// Every wait on the commit path is bounded (I-8).
     fn watch(&self, cx: &RunCx<'_>) -> Result<(), End> {
         let Some(p) = &self.pending else { return Ok(()) };
-        let limit = cx.config.commit_timeout.as_millis() as u64;
-        // A commit is bounded by the broker's client, which gives it the transaction's time-out.
-        let limit = match p.stage {
-            Stage::Committing { .. } => limit + cx.config.transaction_timeout.as_millis() as u64,
-            Stage::Freezing | Stage::Draining | Stage::Applying { .. } => limit,
-        };
+        let limit = p.stage.limit(cx.config);
         if cx.now.saturating_sub(p.since) < limit {
             return Ok(());
         }
@@ -698,6 +722,9 @@ impl Run {
             rows: Vec::new(),
             record: EpochRecord::default(),
             committed: None,
+            transaction: Arc::default(),
+            tags: Vec::new(),
+            tally: Tally::default(),
             bytes: 0,
             keep_alive,
             flush: false,
@@ -725,7 +752,8 @@ impl Run {
         }
         let mut outputs: Vec<Outputs> = Vec::with_capacity(frozen.len());
         for f in frozen {
-            let Frozen { lane, outputs: o, stores, watermark, punctuated, .. } = f;
+            let Frozen { lane, outputs: o, stores, watermark, punctuated, tally, .. } = f;
+            p.tally.add(&tally);
             let sub = &plan.subs[lane.sub.0 as usize].name;
             let at = record.watermarks.entry(sub.clone()).or_insert(watermark);
             *at = (*at).min(watermark);
@@ -737,7 +765,8 @@ impl Run {
         }
         p.bytes = outputs.iter().map(Outputs::weight).sum();
         let order = merge(&outputs);
-        let batches: Vec<ProduceBatch> = outputs.into_iter().map(|o| o.batch).collect();
+        let (batches, tags): (Vec<ProduceBatch>, Vec<Tags>) = outputs.into_iter().map(|o| (o.batch, o.tags)).unzip();
+        p.tags = tags;
         let offsets = plan.inputs.iter().zip(&p.cuts).filter_map(|(i, c)| {
             let known = self.committed_offsets.get(&i.partition) == Some(&c.next);
             (p.keep_alive || !known).then(|| (i.partition.clone(), c.next))
@@ -756,7 +785,8 @@ impl Run {
         transaction.batches.push(epoch_batch(&self.known.epochs, &record, None, cx.wall));
         p.record = record;
         p.since = cx.now;
-        let op = cx.io.submit(Command::Transact(Box::new(transaction)));
+        p.transaction = Arc::new(transaction);
+        let op = cx.io.submit(Command::Transact(p.transaction.clone()));
         p.stage = Stage::Committing { op, tries: 0 };
     }
 
@@ -766,8 +796,8 @@ impl Run {
         let recover = |fenced, counts| {
             Err(End::Recover { reason: format!("the transaction of epoch {epoch} failed: {e}"), fenced, counts })
         };
-        match e.kind {
-            BrokerErrorKind::Unknown => {
+        match remedy(Call::Epoch, e.kind) {
+            Remedy::CommitAgain => {
                 let Stage::Committing { tries, .. } = p.stage else {
                     return Ok(());
                 };
@@ -781,25 +811,115 @@ impl Run {
                 p.stage = Stage::Committing { op, tries: tries + 1 };
                 Ok(())
             }
-            BrokerErrorKind::Fenced => recover(true, true),
-            BrokerErrorKind::Retriable => recover(false, false),
-            BrokerErrorKind::Abort | BrokerErrorKind::Fatal | BrokerErrorKind::OutOfRange => recover(false, true),
-            BrokerErrorKind::Refused(_) => Err(End::Fatal(Error::new(
+            Remedy::Recover { look_first, counts } => recover(look_first, counts),
+            Remedy::Gate => {
+                let place = if let BrokerErrorKind::Refused(place) = e.kind { place } else { None };
+                Err(self.refused(place, e))
+            }
+            Remedy::End(kind) => {
+                let text = match e.kind {
+                    BrokerErrorKind::UnknownTopic => {
+                        format!("a topic that is written to is gone ({e}): create it anew")
+                    }
+                    BrokerErrorKind::Unauthorized => format!("not allowed to write ({e}): grant the rights"),
+                    _ => format!("the transaction of epoch {epoch} failed for good: {e}"),
+                };
+                Err(End::Fatal(Error::new(kind, text)))
+            }
+            // These are for starts.
+            Remedy::Again | Remedy::InitAndAgain | Remedy::LookAgain => recover(false, true),
+        }
+    }
+
+    /// The broker will never take a record of the transaction: what becomes of it, and so of the epoch.
+    fn refused(&mut self, place: Option<(u32, u32)>, e: &BrokerError) -> End {
+        let Some(p) = &self.pending else { return End::Fatal(Error::new(ErrorKind::Refused, e.to_string())) };
+        let epoch = p.epoch;
+        let recover =
+            |what: &str, counts| End::Recover { reason: format!("epoch {epoch}: {what}"), fenced: false, counts };
+        let Some((batch, i)) = place else {
+            let counts = !self.verdicts.refused_blindly();
+            let what = format!("the broker refuses a record: {e}; it does not say which, so the epoch is tried again");
+            return recover(&what, counts);
+        };
+        let (t, batch, i) = (&p.transaction, batch as usize, i as usize);
+        let (own, lane) = match batch.checked_sub(t.batches.len()) {
+            Some(before) => (t.before.get(before), Some(before)),
+            None => (t.batches.get(batch), (batch < t.ordered).then_some(batch)),
+        };
+        let Some(r) = own.filter(|b| i < b.len()).map(|b| b.get(i)) else {
+            return recover(&format!("the broker refuses a record that is not in the transaction: {e}"), true);
+        };
+        let tag = lane.and_then(|lane| p.tags.get(lane)?.get(i));
+        let Some(tag) = tag else {
+            return End::Fatal(Error::new(
                 ErrorKind::Refused,
-                format!("the broker refused an output of epoch {epoch}: {e}; nothing of that epoch was committed"),
-            ))),
-            BrokerErrorKind::UnknownTopic => Err(End::Fatal(Error::new(
-                ErrorKind::Topic,
-                format!("a topic that is written to is gone ({e}): create it anew"),
-            ))),
-            BrokerErrorKind::Unauthorized => {
-                Err(End::Fatal(Error::new(ErrorKind::Topic, format!("not allowed to write ({e}): grant the rights"))))
+                format!(
+                    "the broker refuses a record of topic `{}`, which keeps the state of this application: {e}; nothing of \
+                     epoch {epoch} was committed. Raise `max.message.bytes` of the topic, or keep smaller values",
+                    r.topic
+                ),
+            ));
+        };
+        let sink = SinkId(r.topic_idx);
+        let origin = self.ingest.origin(tag.number);
+        let source = origin.map(|o| (&self.known.plan.inputs[o.partition as usize].partition, o.offset));
+        let place = source.map_or_else(|| "a timer or punctuator".to_owned(), |(tp, offset)| format!("{tp}@{offset}"));
+        let error = Error::new(
+            ErrorKind::Refused,
+            format!(
+                "the broker refuses an output to topic `{}` ({} bytes): {e}",
+                r.topic,
+                r.value.map_or(0, <[u8]>::len)
+            ),
+        );
+        if self.known.plan.letters == Some(sink) {
+            let text =
+                "this is a dead letter, and there is no other place for it; raise `max.message.bytes` of that topic";
+            return End::Fatal(error.at(text).at(place));
+        }
+        let failed = Failed {
+            gate: Gate::Produce,
+            node: self.gates.sink_nodes.get(sink.0 as usize).map_or("", |n| n),
+            source,
+            key: r.key,
+            value: r.value,
+            headers: r.headers,
+            timestamp: r.timestamp,
+            error: &error,
+        };
+        match self.gates.produce.decide(&failed) {
+            Decision::Fail => {
+                let text =
+                    "nothing of it was committed; `stoat.production-exception-handler` says what else may be done";
+                End::Fatal(error.at(format!("epoch {epoch}")).at(text).at(place))
+            }
+            Decision::Retry => recover(&format!("{place}: {error}; it is tried again"), true),
+            decision => {
+                let what = format!("{place}: {error}; the epoch is replayed without this output");
+                let new = self.verdicts.add(Verdict {
+                    origin,
+                    path: tag.path.clone(),
+                    sink,
+                    bytes: crate::gate::verdict::bytes(r.key, r.value, r.timestamp, r.headers),
+                    decision,
+                    kind: ErrorKind::Refused,
+                    text: error.to_string(),
+                });
+                recover(&what, !new)
             }
         }
     }
 
     fn committed(&mut self, cx: &mut RunCx<'_>, c: Committed) {
         let Some(p) = &mut self.pending else { return };
+        p.transaction = Arc::default();
+        p.tags = Vec::new();
+        let cuts = &p.cuts;
+        self.verdicts.committed(|partition| cuts.get(partition as usize).map_or(0, |c| c.next));
+        if !p.tally.is_empty() {
+            p.tally.publish();
+        }
         let took = cx.now.saturating_sub(p.since) as f64;
         self.commit_mean += COMMIT_ALPHA * (took - self.commit_mean);
         self.epochs_since_flush += 1;
@@ -876,39 +996,41 @@ impl Run {
         Ok(())
     }
 
-    /// When to look again though nothing happens.
+    /// When to look again though nothing happens: the earliest time at which [`Run::sequence`] or [`Run::watch`] would do
+    /// something that it would not do now.
     fn deadline(&self, cx: &RunCx<'_>) -> u64 {
         let c = cx.config;
         let ms = |d: Duration| d.as_millis() as u64;
-        let mut at = self.last_commit + ms(c.keep_alive);
+        let mut at = match &self.pending {
+            Some(p) => p.since + p.stage.limit(c),
+            None if self.ingest.records() > 0 || self.ingest.moved() || self.net.uncommitted() > 0 => {
+                (self.last_commit + ms(c.keep_alive)).min(self.last_barrier + self.interval(c))
+            }
+            None => self.last_commit + ms(c.keep_alive),
+        };
         if self.draining() {
             // Nobody tells when the lanes come to rest.
             at = at.min(cx.now + 1);
-        }
-        if let Some(p) = &self.pending {
-            at = at.min(p.since + ms(c.commit_timeout));
-        } else if self.ingest.records() > 0 || self.ingest.moved() || self.net.uncommitted() > 0 {
-            at = at.min(self.last_barrier + self.interval(c));
-        }
-        // Where there is no room, a commit or a lane wakes.
-        if self.ticks && self.ticking.is_none() && !self.full {
-            at = at.min(self.last_tick + ms(c.wall_interval));
-        }
-        if self.marking.is_none() && !self.full && self.ingest.watermarks() != *self.ingest.marked() {
-            at = at.min(self.last_mark + ms(c.watermark_interval));
-        }
-        // Idleness is looked for now and then, only where it can be found.
-        if !self.full {
-            at = at.min(self.last_mark + ms(c.watermark_interval) * 5);
-        }
-        if let Some(next) = self.schedules.next_wall().filter(|_| !self.stopping) {
-            // One that is held back is looked at again soon.
-            let wait = next.since(cx.wall).as_millis() as u64;
-            at = at.min(cx.now.saturating_add(wait.max(1)));
+        } else if !self.stopping && !self.full {
+            // Where there is no room, a commit or a lane wakes.
+            if self.ticks && self.ticking.is_none() {
+                at = at.min(self.last_tick + ms(c.wall_interval));
+            }
+            if self.marking.is_none() {
+                let moved = self.ingest.watermarks() != *self.ingest.marked();
+                // Idleness is looked for now and then, only where it can be found.
+                at = at.min(self.last_mark + ms(c.watermark_interval) * if moved { 1 } else { 5 });
+            }
+            if let Some(next) = self.schedules.next_wall() {
+                // One that is held back is looked at again soon.
+                let wait = next.since(cx.wall).as_millis() as u64;
+                at = at.min(cx.now.saturating_add(wait.max(1)));
+            }
         }
         if let Some(d) = self.ingest.deadline().filter(|d| *d > cx.now) {
             at = at.min(d);
         }
-        at
+        // What is due and yet was not done waits for an event.
+        at.max(cx.now + 1)
     }
 }

@@ -17,10 +17,12 @@ use super::epoch_record::{
     ChangelogRecord, EPOCH_KEY, EpochRecord, InputCut, PLAN_KEY, PartitionRule, PlanRecord, decode,
 };
 use super::io::{Io, Reaction};
+use super::remedy::{Call, Remedy, remedy};
 use super::writer::WriteJob;
 use crate::broker::{Bounds, BrokerError, BrokerErrorKind, Command, Fetched, NewTopic, Reply, TopicInfo, Transaction};
 use crate::config::{Config, Reset, StartOffsets};
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Decision;
 use crate::id::{Generation, NextOffset, StoreId, TopicPartition};
 use crate::plan::{Plan, epoch_topic};
 use crate::record::{Headers, ProduceBatch};
@@ -44,6 +46,8 @@ const RESTORE_FETCH: usize = 1 << 20;
 const EPOCHS_FROM_END: i64 = 256;
 /// The key of a probe in the epoch topic.
 const PROBE_KEY: &[u8] = b"probe";
+/// The pause before a call is made again, in ms.
+const AGAIN: u64 = 250;
 /// Claims after a fence, before the start gives up.
 const CLAIM_TRIES: u32 = 5;
 
@@ -276,7 +280,11 @@ impl Start {
                 }
                 Reaction::Fetched(f) => self.fetched(cx, f)?,
                 Reaction::Failed(tp, e) if self.reads(&tp) => {
-                    return Err(Self::broker_error(&format!("reading {tp}"), &e));
+                    let kind = match remedy(Call::Restore, e.kind) {
+                        Remedy::End(kind) => kind,
+                        _ => ErrorKind::Unavailable,
+                    };
+                    return Err(Error::new(kind, format!("reading {tp}: {e}")));
                 }
                 Reaction::Written(job, result) => self.written(cx, job, result)?,
                 // Answers to what an earlier generation asked for.
@@ -317,7 +325,7 @@ impl Start {
         let epochs = epoch_topic(&app);
         let input_partitions = |s: &Self| s.plan().inputs.iter().map(|i| i.partition.clone()).collect::<Vec<_>>();
         let command = match &self.step {
-            Step::Topics => Command::Describe { topics: Self::outer_topics(cx.graph) },
+            Step::Topics => Command::Describe { topics: Self::outer_topics(cx.graph, cx.config) },
             Step::CreateTopics(topics) | Step::CreateChangelogs(topics) => {
                 Command::CreateTopics { topics: topics.clone() }
             }
@@ -357,7 +365,7 @@ impl Start {
                 let mut batch = ProduceBatch::new(Arc::new([epochs]));
                 let incarnation = self.incarnation.as_bytes();
                 batch.push(0, 0, cx.wall, Some(PROBE_KEY), Some(incarnation), Headers::default());
-                Command::Transact(Box::new(Transaction { batches: vec![batch], ..Transaction::default() }))
+                Command::Transact(Arc::new(Transaction { batches: vec![batch], ..Transaction::default() }))
             }
             Step::Claim => self.claim(cx, &epochs),
             Step::Reencode => self.reencode(cx, &epochs)?,
@@ -370,13 +378,13 @@ impl Start {
     /// A command failed: try again, begin again, or end.
     fn failed(&mut self, cx: &mut StartCx<'_>, e: &BrokerError) -> Result<()> {
         let elapsed = Duration::from_millis(cx.now.saturating_sub(self.since));
-        match (e.kind, &self.step) {
-            (BrokerErrorKind::Unknown, Step::Claim | Step::Probe | Step::Reencode) => {
-                // Initialise before looking: the record then says whether the claim was applied (I-10).
-                tracing::warn!("the outcome of a transaction of the start is unknown ({e}); looking again");
-                self.go(Step::Init, cx.now);
-            }
-            (BrokerErrorKind::Fenced, _) => {
+        let call = match self.step {
+            Step::Init => Call::Init,
+            Step::Claim | Step::Probe | Step::Reencode => Call::Claim,
+            _ => Call::Ask,
+        };
+        match remedy(call, e.kind) {
+            Remedy::LookAgain => {
                 self.tries += 1;
                 if self.tries > CLAIM_TRIES {
                     return Err(Error::new(
@@ -391,7 +399,7 @@ impl Start {
                 self.go(Step::Init, cx.now);
                 self.retry_at = Some(cx.now + pause);
             }
-            (BrokerErrorKind::Retriable | BrokerErrorKind::Abort | BrokerErrorKind::Fatal, step) => {
+            remedy @ (Remedy::Again | Remedy::InitAndAgain) => {
                 // A recovery waits as long as the outage lasts; a start ends with the reason.
                 if !self.recovering && elapsed >= cx.config.connect_timeout {
                     return Err(Error::new(
@@ -403,27 +411,19 @@ impl Start {
                         ),
                     ));
                 }
-                tracing::warn!(?step, "{e}; trying again");
-                if matches!(step, Step::Claim | Step::Probe | Step::Reencode) || e.kind == BrokerErrorKind::Fatal {
+                tracing::warn!(step = ?self.step, "{e}; trying again");
+                if remedy == Remedy::InitAndAgain {
+                    // Of a claim whose outcome is unknown: the record, read behind it, says whether it was applied (I-10).
                     self.go(Step::Init, cx.now);
                 }
-                self.retry_at = Some(cx.now + 250);
+                self.retry_at = Some(cx.now + if e.kind == BrokerErrorKind::Unknown { 0 } else { AGAIN });
             }
-            (_, step) => return Err(Self::broker_error(&format!("{step:?}"), e)),
+            Remedy::End(kind) => return Err(Error::new(kind, format!("{:?}: {e}", self.step))),
+            Remedy::CommitAgain | Remedy::Recover { .. } | Remedy::Gate => {
+                return Err(Error::new(ErrorKind::Unavailable, format!("{:?}: {e}", self.step)));
+            }
         }
         Ok(())
-    }
-
-    fn broker_error(doing: &str, e: &BrokerError) -> Error {
-        let kind = match e.kind {
-            BrokerErrorKind::Fenced => ErrorKind::Fenced,
-            BrokerErrorKind::Refused(_) => ErrorKind::Refused,
-            BrokerErrorKind::UnknownTopic | BrokerErrorKind::OutOfRange | BrokerErrorKind::Unauthorized => {
-                ErrorKind::Topic
-            }
-            _ => ErrorKind::Unavailable,
-        };
-        Error::new(kind, format!("{doing}: {e}"))
     }
 
     fn reply(&mut self, cx: &mut StartCx<'_>, reply: Reply) -> Result<()> {
@@ -552,18 +552,20 @@ impl Start {
 
     // --- topics ------------------------------------------------------------------------------------------------------
 
-    fn outer_topics(graph: &Graph) -> Vec<Arc<str>> {
+    fn outer_topics(graph: &Graph, config: &Config) -> Vec<Arc<str>> {
         let all: BTreeSet<&str> = graph
             .sources
             .iter()
             .map(|s| s.topic.as_str())
             .chain(graph.sinks.iter().map(|s| s.topic.as_str()))
+            .chain(config.dead_letter_topic.as_deref())
             .collect();
         all.into_iter().map(Arc::from).collect()
     }
 
     fn topics_described(&mut self, cx: &mut StartCx<'_>, found: Vec<Option<TopicInfo>>) -> Result<()> {
-        let asked = Self::outer_topics(cx.graph);
+        letters_have_a_topic(cx)?;
+        let asked = Self::outer_topics(cx.graph, cx.config);
         let missing: Vec<String> =
             asked.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(n, _)| n.to_string()).collect();
         if !missing.is_empty() {
@@ -584,9 +586,23 @@ impl Start {
         }
         self.topics = found.into_iter().flatten().map(|t| (t.name.to_string(), t)).collect();
         let counts = self.topics.iter().map(|(n, t)| (n.clone(), t.partitions)).collect();
-        self.plan = Some(Plan::new(cx.graph, cx.config.application_id()?, cx.config.lane_count(), &counts)?);
+        let mut plan = Plan::new(cx.graph, cx.config.application_id()?, cx.config.lane_count(), &counts)?;
+        if let Some(topic) = &cx.config.dead_letter_topic {
+            plan.add_letters(topic, counts[topic]);
+        }
+        plan.sink_limits = plan.sink_topics.iter().map(|t| self.limit(cx.config, t)).collect();
+        self.plan = Some(plan);
         self.go(Step::Group, cx.now);
         Ok(())
+    }
+
+    /// The size above which the broker surely refuses a record of a topic. With compression nobody knows.
+    fn limit(&self, config: &Config, topic: &str) -> usize {
+        let compressed = ["compression.codec", "compression.type"]
+            .iter()
+            .any(|name| config.kafka_client.get(*name).is_some_and(|codec| codec != "none"));
+        let told = self.topics[topic].setting("max.message.bytes").and_then(|v| v.parse().ok());
+        told.filter(|_| !compressed).unwrap_or(usize::MAX)
     }
 
     /// All partitions of the changelogs that exist.
@@ -923,7 +939,7 @@ impl Start {
         });
         let offsets = offsets.collect();
         self.record = Some(record);
-        Command::Transact(Box::new(Transaction { batches: vec![batch], offsets, ..Transaction::default() }))
+        Command::Transact(Arc::new(Transaction { batches: vec![batch], offsets, ..Transaction::default() }))
     }
 
     // --- a new codec -------------------------------------------------------------------------------------------------
@@ -985,7 +1001,7 @@ impl Start {
         // Until it is committed the plan is that of before.
         self.plan_record = before;
         let batches = vec![changelog_batch(&self.targets, &all), epoch];
-        Ok(Command::Transact(Box::new(Transaction { batches, ..Transaction::default() })))
+        Ok(Command::Transact(Arc::new(Transaction { batches, ..Transaction::default() })))
     }
 
     // --- restore -----------------------------------------------------------------------------------------------------
@@ -1214,4 +1230,25 @@ fn settings(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 
 fn names(topics: &[NewTopic]) -> String {
     topics.iter().map(|t| format!("`{}`", t.name)).collect::<Vec<_>>().join(", ")
+}
+
+/// Where dead letters may be written, a topic for them is named.
+fn letters_have_a_topic(cx: &StartCx<'_>) -> Result<()> {
+    let c = cx.config;
+    let written = c.dead_letter_dropped || c.gates().contains(&Some(Decision::DeadLetter));
+    if written && c.dead_letter_topic.is_none() {
+        return Err(Error::new(
+            ErrorKind::Config,
+            "records are to become dead letters, but there is no topic for them: set `stoat.dead-letter.topic`",
+        ));
+    }
+    if let Some(topic) = c.dead_letter_topic.as_ref().filter(|t| cx.graph.sources.iter().any(|s| s.topic == **t)) {
+        return Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "`stoat.dead-letter.topic` is `{topic}`, which the application reads: what fails comes again for ever"
+            ),
+        ));
+    }
+    Ok(())
 }

@@ -88,6 +88,13 @@ impl Tags {
         })
     }
 
+    /// The tag of the `i`-th output.
+    pub fn get(&self, i: usize) -> Option<Tag> {
+        let number = *self.numbers.get(i)?;
+        let path = self.paths.binary_search_by_key(&(i as u32), |(at, _)| *at);
+        Some(Tag { number, path: path.map_or_else(|_| Path::default(), |p| self.paths[p].1.clone()) })
+    }
+
     /// Begins at the first.
     pub fn cursor(&self) -> TagCursor<'_> {
         TagCursor { tags: self, at: 0, path: 0 }

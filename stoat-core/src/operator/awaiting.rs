@@ -1,14 +1,15 @@
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::processor::ProcessorOperator;
+use super::processor::{ProcessorOperator, What};
 use super::{CurrentKey, Field, LaneCx, Operator, Punctuator, StateOperator, Waiting, WaitingCall, take};
 use crate::engine::tag::{Path, Tag};
 use crate::error::Result;
 use crate::processor::{Call, Fired, Handlers};
-use crate::record::Origin;
+use crate::record::{Origin, RecordBatch};
 use crate::time::Timestamp;
 
 /// Runs a user's processor whose handlers may wait.
@@ -28,30 +29,15 @@ type Done<P> = (Box<ProcessorOperator<P>>, Result<()>);
 /// A call that has begun.
 struct Running<P: Handlers> {
     call: Pin<Box<dyn Future<Output = Done<P>> + Send>>,
-    handler: Handler,
+    what: What,
     /// Where the lane was.
     number: u64,
     path: Path,
     key: CurrentKey,
     origin: Option<Origin>,
+    /// The source record, where a gate may want it.
+    source: Option<(Arc<RecordBatch>, u32)>,
     place: String,
-}
-
-#[derive(Clone, Copy)]
-enum Handler {
-    Record,
-    Timer(&'static str, Timestamp),
-    Punctuator,
-}
-
-impl Handler {
-    fn of<T>(self, result: Result<T>) -> Result<T> {
-        result.map_err(|e| match self {
-            Self::Record => e,
-            Self::Timer(name, time) => e.at(format!("timer {name} at {time}")),
-            Self::Punctuator => e.at("punctuator"),
-        })
-    }
 }
 
 impl<P: Handlers> AsyncProcessorOperator<P> {
@@ -64,7 +50,7 @@ impl<P: Handlers> AsyncProcessorOperator<P> {
     }
 
     /// Begins a call, whose fields and context are entered, and goes as far as it can.
-    fn begin(&mut self, call: Call<P>, handler: Handler, cx: &mut LaneCx<'_>) -> Result<()> {
+    fn begin(&mut self, call: Call<P>, what: What, cx: &mut LaneCx<'_>) -> Result<()> {
         let mut operator = self.idle.take().expect("the caller has entered the processor");
         let mut call = Box::pin(async move {
             let (processor, context) = operator.parts();
@@ -72,21 +58,24 @@ impl<P: Handlers> AsyncProcessorOperator<P> {
             (operator, result)
         });
         match call.as_mut().poll(&mut Context::from_waker(&self.waker)) {
-            Poll::Ready(done) => self.end(done, handler, cx),
+            Poll::Ready(done) => self.end(done, what, cx),
             Poll::Pending => {
-                let place = match handler {
-                    Handler::Record => format!("node `{}`", P::NAME),
-                    Handler::Timer(name, time) => format!("node `{}`, timer {name} at {time}", P::NAME),
-                    Handler::Punctuator => format!("node `{}`, punctuator", P::NAME),
+                let place = match what {
+                    What::Record => format!("node `{}`", P::NAME),
+                    What::Timer(field, time) => {
+                        format!("node `{}`, timer {} at {time}", P::NAME, P::FIELDS[field].name)
+                    }
+                    What::Punctuator | What::Keyless => format!("node `{}`, punctuator", P::NAME),
                 };
                 self.waited += 1;
                 self.waiting = Some(Running {
                     call,
-                    handler,
+                    what,
                     number: cx.number,
                     path: cx.path.clone(),
                     key: cx.key.clone(),
                     origin: cx.origin,
+                    source: cx.gate.held().cloned(),
                     place,
                 });
                 Ok(())
@@ -94,11 +83,11 @@ impl<P: Handlers> AsyncProcessorOperator<P> {
         }
     }
 
-    fn end(&mut self, (mut operator, result): Done<P>, handler: Handler, cx: &mut LaneCx<'_>) -> Result<()> {
+    fn end(&mut self, (mut operator, result): Done<P>, what: What, cx: &mut LaneCx<'_>) -> Result<()> {
         operator.parts().1.key = None;
-        let left = operator.leave(result, cx);
+        let left = operator.leave(what, result, cx);
         self.idle = Some(operator);
-        handler.of(left)
+        left
     }
 }
 
@@ -106,7 +95,7 @@ impl<P: Handlers> Operator for AsyncProcessorOperator<P> {
     fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
         let record = take(record);
         self.idle().enter_record(&record, cx)?;
-        self.begin(Call::Record(record), Handler::Record, cx)
+        self.begin(Call::Record(record), What::Record, cx)
     }
 
     fn state(&mut self) -> Option<&mut dyn StateOperator> {
@@ -127,8 +116,7 @@ impl<P: Handlers> StateOperator for AsyncProcessorOperator<P> {
 
     fn fire(&mut self, field: usize, time: Timestamp, cx: &mut LaneCx<'_>) -> Result<()> {
         let key = self.idle().enter_timer(time, cx)?;
-        let handler = Handler::Timer(P::FIELDS[field].name, time);
-        self.begin(Call::Fired(field, Fired::new(key, time)), handler, cx)
+        self.begin(Call::Fired(field, Fired::new(key, time)), What::Timer(field, time), cx)
     }
 
     fn punctuators(&self) -> &[Punctuator] {
@@ -137,7 +125,7 @@ impl<P: Handlers> StateOperator for AsyncProcessorOperator<P> {
 
     fn punctuate(&mut self, which: usize, at: Timestamp, cx: &mut LaneCx<'_>) -> Result<()> {
         self.idle().enter_punctuator(which, at, cx)?;
-        self.begin(Call::Punctuate(which), Handler::Punctuator, cx)
+        self.begin(Call::Punctuate(which), What::punctuator::<P>(which), cx)
     }
 }
 
@@ -165,8 +153,11 @@ impl<P: Handlers> Waiting for AsyncProcessorOperator<P> {
         cx.path.clone_from(&running.path);
         cx.key.clone_from(&running.key);
         cx.origin = running.origin;
+        if let Some((batch, i)) = &running.source {
+            cx.gate.hold(batch, *i);
+        }
         match running.call.as_mut().poll(&mut Context::from_waker(&self.waker)) {
-            Poll::Ready(done) => self.end(done, running.handler, cx),
+            Poll::Ready(done) => self.end(done, running.what, cx),
             Poll::Pending => {
                 self.waiting = Some(running);
                 Ok(())

@@ -6,12 +6,18 @@ use super::{Child, CurrentKey, HandBatch, LaneCx, Operator, Outbound, codec_erro
 use crate::codec::Encode;
 use crate::engine::tag::Tag;
 use crate::error::Result;
+use crate::gate::Gate;
 use crate::hash::{lane_hash, lane_of};
 use crate::id::LaneIdx;
-use crate::record::{Origin, Record};
+use crate::record::{Origin, Record, RecordBatch};
 
 /// Which key picks the receiving lane.
 pub(crate) trait HandKey<K>: Send + 'static {
+    /// The node's name, where writing can fail.
+    fn name(&self) -> &str {
+        ""
+    }
+
     /// Puts the key's bytes at the end of `out` and returns its hash; `None`: there is no key.
     fn write(&self, key: &K, cx: &LaneCx<'_>, out: &mut Vec<u8>) -> Result<Option<u64>>;
 }
@@ -23,6 +29,10 @@ pub(crate) struct ByCodec<C> {
 }
 
 impl<K, C: Encode<K>> HandKey<K> for ByCodec<C> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn write(&self, key: &K, _cx: &LaneCx<'_>, out: &mut Vec<u8>) -> Result<Option<u64>> {
         if C::is_null(key) {
             return Ok(None);
@@ -63,7 +73,10 @@ impl<K: Send + 'static, V: Send + 'static, B: HandKey<K>> Operator for HandOverO
     fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
         let record: Record<K, V> = take(record);
         self.key.clear();
-        let hash = self.by.write(&record.key, cx, &mut self.key)?;
+        let hash = match self.by.write(&record.key, cx, &mut self.key) {
+            Ok(hash) => hash,
+            Err(e) => return cx.gate(Gate::Process, self.by.name(), e),
+        };
         let lanes = self.batches.len() as u32;
         let lane = match hash {
             Some(h) => lane_of(h, lanes),
@@ -73,10 +86,12 @@ impl<K: Send + 'static, V: Send + 'static, B: HandKey<K>> Operator for HandOverO
         let batch = &mut self.batches[lane as usize];
         let start = batch.keys.len();
         batch.keys.extend_from_slice(&self.key);
+        let source = if cx.gate.keep { batch.source(cx.gate.held().filter(|_| cx.origin.is_some())) } else { None };
         batch.items.push(Handed {
             record: Some(record),
             tag: cx.tag(),
             origin: cx.origin,
+            source,
             key: (start as u32, self.key.len() as u32),
             hash,
         });
@@ -102,6 +117,8 @@ struct Handed<K, V> {
     record: Option<Record<K, V>>,
     tag: Tag,
     origin: Option<Origin>,
+    /// The source record: its batch in [`Batch::sources`] and its place there; kept only where a gate may want it.
+    source: Option<(u32, u32)>,
     /// Start and length in [`Batch::keys`].
     key: (u32, u32),
     /// `None`: there is no key.
@@ -111,11 +128,22 @@ struct Handed<K, V> {
 struct Batch<K, V> {
     items: Vec<Handed<K, V>>,
     keys: Vec<u8>,
+    sources: Vec<Arc<RecordBatch>>,
+}
+
+impl<K, V> Batch<K, V> {
+    fn source(&mut self, held: Option<&(Arc<RecordBatch>, u32)>) -> Option<(u32, u32)> {
+        let (batch, i) = held?;
+        if !self.sources.last().is_some_and(|last| Arc::ptr_eq(last, batch)) {
+            self.sources.push(Arc::clone(batch));
+        }
+        Some((self.sources.len() as u32 - 1, *i))
+    }
 }
 
 impl<K, V> Default for Batch<K, V> {
     fn default() -> Self {
-        Self { items: Vec::new(), keys: Vec::new() }
+        Self { items: Vec::new(), keys: Vec::new(), sources: Vec::new() }
     }
 }
 
@@ -140,6 +168,9 @@ impl<K: Send + 'static, V: Send + 'static> HandBatch for Batch<K, V> {
         cx.number = item.tag.number;
         cx.path.clone_from(&item.tag.path);
         cx.origin = item.origin;
+        if let Some((batch, i)) = item.source {
+            cx.gate.hold(&self.sources[batch as usize], i);
+        }
         cx.forward(entry, record)
     }
 }

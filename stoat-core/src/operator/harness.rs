@@ -168,6 +168,7 @@ impl OneLane {
             origin: Some(Origin { partition: 0, offset: self.number as i64 }),
             outputs: &mut self.outputs,
             sink_partitions: &self.partitions,
+            gate: &mut stoat_core::gate::LaneGate::default(),
         };
         call(&mut cx)
     }

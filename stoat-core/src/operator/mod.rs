@@ -23,6 +23,7 @@ use std::task::Waker;
 use crate::codec::CodecError;
 use crate::engine::tag::{Path, Tag, Tags};
 use crate::error::Result;
+use crate::gate::LaneGate;
 use crate::hash::partition_for;
 use crate::id::{Epoch, LaneIdx, SinkId, StoreId, SubTopologyId};
 use crate::record::{Headers, Origin, ProduceBatch, RawRecord, Record};
@@ -332,6 +333,8 @@ pub struct LaneCx<'a> {
     pub outputs: &'a mut Outputs,
     /// Partition counts of the sinks, by [`SinkId`].
     pub sink_partitions: &'a [i32],
+    /// What becomes of records that fail.
+    pub gate: &'a mut LaneGate,
 }
 
 impl LaneCx<'_> {

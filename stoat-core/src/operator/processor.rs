@@ -5,7 +5,8 @@ use super::{Child, CurrentKey, Field, LaneCx, Operator, Punctuator, StateOperato
 use crate::affinity::Sampled;
 use crate::codec::CodecError;
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::{Context, Entered, FieldOf, FieldVisitor, Fired, Handlers, Mode};
+use crate::gate::Gate;
+use crate::processor::{Context, Entered, FieldDecl, FieldOf, FieldVisitor, Fired, Handlers, Mode};
 use crate::record::{Headers, Record};
 use crate::time::Timestamp;
 
@@ -94,27 +95,25 @@ impl<P: Handlers> ProcessorOperator<P> {
     fn enter(&mut self, timestamp: Timestamp, cx: &LaneCx<'_>) {
         self.cx.timestamp = timestamp;
         self.cx.now = cx.now;
-        let at = Entered { key: &cx.key, timestamp, number: cx.number, path: &cx.path };
+        let at = Entered { key: &cx.key, timestamp, number: cx.number, path: &cx.path, undo: cx.gate.undo };
         self.processor.visit_fields(&mut Enter(at));
     }
 
     /// Ends a handler: fields are closed, and what it forwarded goes on if it returned `Ok`.
-    pub(super) fn leave(&mut self, result: Result<()>, cx: &mut LaneCx<'_>) -> Result<()> {
-        let mut leave = Leave { index: 0, result: Ok(()) };
+    pub(super) fn leave(&mut self, what: What, result: Result<()>, cx: &mut LaneCx<'_>) -> Result<()> {
+        let mut leave = Leave { index: 0, undo: cx.gate.undo && result.is_err(), result: Ok(()) };
         self.processor.visit_fields(&mut leave);
-        let done = match leave.result {
-            // The handler may have dropped this error, or returned another one.
-            Err(e) if e.kind() == ErrorKind::TimerLaneAffinity => Err(e),
-            left => result.and(left),
-        };
-        if let Err(e) = done {
+        // What a field found to be wrong for good goes first: the handler may have swallowed it (I-10).
+        if let Err(e) = leave.result.and(result) {
             self.cx.forwards.clear();
-            return Err(e.at(self.name.to_string()));
+            let e = what.add_to(e.at(self.name.to_string()), P::FIELDS);
+            // Every lane runs a punctuator without a key: there is no record that one of them could leave out.
+            return if what == What::Keyless { Err(e) } else { cx.gate(Gate::Process, &self.name, e) };
         }
         if self.cx.forwards.is_empty() {
             return Ok(());
         }
-        self.forward(cx)
+        self.forward(cx).map_err(|e| what.add_to(e, P::FIELDS))
     }
 
     fn forward(&mut self, cx: &mut LaneCx<'_>) -> Result<()> {
@@ -178,7 +177,7 @@ impl<P: Handlers> Operator for ProcessorOperator<P> {
         let record: Record<P::InKey, P::InValue> = take(record);
         self.enter_record(&record, cx)?;
         let result = self.processor.process(record, &mut self.cx);
-        self.leave(result, cx)
+        self.leave(What::Record, result, cx)
     }
 
     fn state(&mut self) -> Option<&mut dyn StateOperator> {
@@ -194,7 +193,7 @@ impl<P: Handlers> StateOperator for ProcessorOperator<P> {
     fn fire(&mut self, field: usize, time: Timestamp, cx: &mut LaneCx<'_>) -> Result<()> {
         let key = self.enter_timer(time, cx)?;
         let result = self.processor.fire(field, Fired::new(key, time), &mut self.cx);
-        self.leave(result, cx).map_err(|e| e.at(format!("timer {} at {time}", P::FIELDS[field].name)))
+        self.leave(What::Timer(field, time), result, cx)
     }
 
     fn punctuators(&self) -> &[Punctuator] {
@@ -205,7 +204,32 @@ impl<P: Handlers> StateOperator for ProcessorOperator<P> {
         self.enter_punctuator(which, at, cx)?;
         let result = self.processor.punctuate(which, &mut self.cx);
         self.cx.key = None;
-        self.leave(result, cx).map_err(|e| e.at("punctuator"))
+        let what = What::punctuator::<P>(which);
+        self.leave(what, result, cx)
+    }
+}
+
+/// Which handler ran.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Record,
+    Timer(usize, Timestamp),
+    Punctuator,
+    Keyless,
+}
+
+impl What {
+    pub(super) fn punctuator<P: Handlers>(which: usize) -> Self {
+        if P::PUNCTUATORS[which].over.is_some() { Self::Punctuator } else { Self::Keyless }
+    }
+
+    #[cold]
+    fn add_to(self, e: Error, fields: &[FieldDecl]) -> Error {
+        match self {
+            Self::Record => e,
+            Self::Timer(field, time) => e.at(format!("timer {} at {time}", fields[field].name)),
+            Self::Punctuator | Self::Keyless => e.at("punctuator"),
+        }
     }
 }
 
@@ -220,13 +244,16 @@ impl<P> FieldVisitor<P> for Enter<'_> {
 
 struct Leave {
     index: usize,
+    /// The handler failed, and its record may be left out.
+    undo: bool,
     result: Result<()>,
 }
 
 impl<P> FieldVisitor<P> for Leave {
     #[inline]
     fn visit<F: FieldOf<P>>(&mut self, field: &mut F) {
-        let left = field.leave(self.index);
+        let undone = if self.undo { field.undo() } else { Ok(()) };
+        let left = field.leave(self.index).and(undone);
         self.index += 1;
         // The first one stays: a refusal of a lane check is worth more than what follows from it.
         if self.result.is_ok() {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{Child, LaneCx, Operator, codec_error};
 use crate::codec::{Codec, decode_opt};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Gate;
 use crate::record::{RawRecord, Record};
 use crate::schedule::Schedule;
 use crate::source::Source;
@@ -20,6 +21,30 @@ impl<S: Source> SourceOperator<S> {
     pub(crate) fn new(name: &str, child: Child) -> Self {
         Self { name: name.into(), child, source: PhantomData }
     }
+
+    #[inline]
+    fn decode(&self, raw: RawRecord<'_>) -> Result<Record<S::Key, S::Value>> {
+        if raw.timestamp.0 < 0 {
+            return Err(self.no_timestamp(raw));
+        }
+        let key = decode_opt::<S::KeyCodec, S::Key>(raw.key)
+            .map_err(|e| codec_error(&format!("key of {}", self.name), S::KeyCodec::NAME, &e))?;
+        let value = decode_opt::<S::ValueCodec, S::Value>(raw.value)
+            .map_err(|e| codec_error(&format!("value of {}", self.name), S::ValueCodec::NAME, &e))?;
+        Ok(Record { key, value, timestamp: raw.timestamp, headers: raw.headers.clone() })
+    }
+
+    #[cold]
+    fn no_timestamp(&self, raw: RawRecord<'_>) -> Error {
+        Error::new(
+            ErrorKind::Codec,
+            format!(
+                "a record of {} has no timestamp ({}): set message.timestamp.type=LogAppendTime on the topic, or have its \
+                 producer set one",
+                self.name, raw.timestamp
+            ),
+        )
+    }
 }
 
 impl<S: Source> Operator for SourceOperator<S> {
@@ -28,12 +53,10 @@ impl<S: Source> Operator for SourceOperator<S> {
     }
 
     fn push_raw(&mut self, raw: RawRecord<'_>, cx: &mut LaneCx<'_>) -> Result<()> {
-        let key = decode_opt::<S::KeyCodec, S::Key>(raw.key)
-            .map_err(|e| codec_error(&format!("key of {}", self.name), S::KeyCodec::NAME, &e))?;
-        let value = decode_opt::<S::ValueCodec, S::Value>(raw.value)
-            .map_err(|e| codec_error(&format!("value of {}", self.name), S::ValueCodec::NAME, &e))?;
-        let record = Record { key, value, timestamp: raw.timestamp, headers: raw.headers.clone() };
-        cx.forward(self.child, record)
+        match self.decode(raw) {
+            Ok(record) => cx.forward(self.child, record),
+            Err(e) => cx.gate(Gate::Decode, &self.name, e),
+        }
     }
 }
 

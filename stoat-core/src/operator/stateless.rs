@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::{Child, LaneCx, Operator, take};
 use crate::error::Result;
+use crate::gate::{Dropped, Gate};
 use crate::record::Record;
 
 /// Takes a record of known types.
@@ -165,8 +166,10 @@ where
     #[inline]
     fn push(&mut self, record: Record<K, V>, cx: &mut LaneCx<'_>) -> Result<()> {
         let Record { key, value, timestamp, headers } = record;
-        let value = (self.f)(value)?;
-        self.next.push(Record { key, value, timestamp, headers }, cx)
+        match (self.f)(value) {
+            Ok(value) => self.next.push(Record { key, value, timestamp, headers }, cx),
+            Err(e) => cx.gate(Gate::Process, "try_map_values", e),
+        }
     }
 }
 
@@ -422,7 +425,7 @@ impl<N: Push<K, V>, K: 'static, V: 'static> Push<Option<K>, V> for WithKeyLink<N
     fn push(&mut self, record: Record<Option<K>, V>, cx: &mut LaneCx<'_>) -> Result<()> {
         let Record { key, value, timestamp, headers } = record;
         match key {
-            None => Ok(()),
+            None => cx.dropped(Dropped::NullKey),
             Some(key) => self.0.push(Record { key, value, timestamp, headers }, cx),
         }
     }
@@ -458,7 +461,7 @@ impl<N: Push<K, V>, K: 'static, V: 'static> Push<K, Option<V>> for WithValueLink
     fn push(&mut self, record: Record<K, Option<V>>, cx: &mut LaneCx<'_>) -> Result<()> {
         let Record { key, value, timestamp, headers } = record;
         match value {
-            None => Ok(()),
+            None => cx.dropped(Dropped::NullValue),
             Some(value) => self.0.push(Record { key, value, timestamp, headers }, cx),
         }
     }

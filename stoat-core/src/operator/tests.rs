@@ -327,6 +327,7 @@ fn with_cx<R>(
         origin,
         outputs: &mut outputs,
         sink_partitions: &[],
+        gate: &mut crate::gate::LaneGate::default(),
     };
     call(&mut cx)
 }

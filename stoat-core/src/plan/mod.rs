@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{NodeId, StoreId, SubTopologyId, TopicPartition};
+use crate::id::{NodeId, SinkId, StoreId, SubTopologyId, TopicPartition};
 use crate::store::StoreKind;
 use crate::topology::graph::{Graph, NodeKind};
 
@@ -29,6 +29,10 @@ pub struct Plan {
     pub sink_topics: Arc<[Arc<str>]>,
     /// The sinks' partition counts.
     pub sink_partitions: Vec<i32>,
+    /// The sizes above which the broker refuses a sink's records, by [`crate::id::SinkId`]; empty: none is known.
+    pub sink_limits: Vec<usize>,
+    /// The place of the dead-letter topic among the sinks' topics, behind the sinks.
+    pub letters: Option<SinkId>,
     /// Whether a handler may read other keys than its own: all lanes must then see stores change at one ingest number.
     pub peeks: bool,
 }
@@ -141,8 +145,17 @@ impl Plan {
             changelogs,
             sink_topics: graph.sinks.iter().map(|s| Arc::from(s.topic.as_str())).collect(),
             sink_partitions,
+            sink_limits: Vec::new(),
+            letters: None,
             peeks: graph.stores.iter().any(|s| s.peeks),
         })
+    }
+
+    /// Adds the topic that dead letters are written to.
+    pub fn add_letters(&mut self, topic: &str, partitions: i32) {
+        self.letters = Some(SinkId(self.sink_topics.len() as u32));
+        self.sink_topics = self.sink_topics.iter().cloned().chain([Arc::from(topic)]).collect();
+        self.sink_partitions.push(partitions);
     }
 
     fn subs(graph: &Graph, lanes: u32) -> Vec<SubPlan> {

@@ -116,6 +116,8 @@ pub struct Entered<'a> {
     pub number: u64,
     /// The path of emission.
     pub path: &'a crate::engine::tag::Path,
+    /// Whether what the handler overwrites is kept until it has ended, for [`StateField::undo`].
+    pub undo: bool,
 }
 
 /// A field that can be declared in a processor.
@@ -140,10 +142,17 @@ pub trait StateField: Field + Sized + 'static {
     /// A handler begins.
     fn enter(&mut self, at: &Entered<'_>);
 
+    /// Takes back what the handler that ends now wrote; called before [`StateField::leave`], where [`Entered::undo`] was set.
+    ///
+    /// # Errors
+    /// When local state cannot be read or decoded.
+    fn undo(&mut self) -> Result<()>;
+
     /// The handler has ended.
     ///
     /// # Errors
-    /// When this is not the field number `index`: the handler exchanged two fields.
+    /// When this is not the field number `index`: the handler exchanged two fields. What no handler may swallow, where
+    /// this one did.
     fn leave(&mut self, index: usize) -> Result<()>;
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Current {
     affinity: Option<Affinity>,
     /// Boxed: few fields have one, and all are entered for each record.
     guard: Option<Box<TimerGuard>>,
+    /// What went wrong for good in the handler that runs: it must not be swallowed (I-10).
+    fatal: Option<(ErrorKind, String)>,
 }
 
 /// As [`Current::index`]: a check has refused something of this field while the handler ran.
@@ -42,6 +44,7 @@ impl Current {
             slot: None,
             guard: TimerGuard::new(seed.affinity.as_ref(), seed.reencode).map(Box::new),
             affinity: seed.affinity.clone(),
+            fatal: None,
         }
     }
 
@@ -54,22 +57,40 @@ impl Current {
         self.key.extend_from_slice(&at.key.bytes);
         self.timestamp = at.timestamp;
         self.slot = None;
+        self.fatal = None;
     }
 
     #[inline]
     pub(crate) fn leave(&mut self, index: usize) -> Result<()> {
         self.active = false;
         self.slot = None;
-        if self.index == index { Ok(()) } else { Err(self.left()) }
+        if self.index == index && self.fatal.is_none() { Ok(()) } else { Err(self.left_wrong(index)) }
     }
 
     #[cold]
-    fn left(&self) -> Error {
+    fn left_wrong(&mut self, index: usize) -> Error {
         if self.index == REFUSED
             && let Some(e) = self.affinity.as_ref().and_then(|a| a.refused())
         {
             return e;
         }
+        match self.fatal.take() {
+            Some((kind, text)) if self.index == index => Error::new(kind, text),
+            _ => self.exchanged(),
+        }
+    }
+
+    /// Remembers an error that is not about data until the handler ends, in case it is swallowed.
+    #[cold]
+    pub(crate) fn note(&mut self, e: Error) -> Error {
+        if self.active && self.fatal.is_none() && !crate::gate::is_data(&e) {
+            self.fatal = Some((e.kind(), e.to_string()));
+        }
+        e
+    }
+
+    #[cold]
+    fn exchanged(&self) -> Error {
         Error::new(
             ErrorKind::Lane,
             format!(

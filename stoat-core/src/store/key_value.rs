@@ -138,6 +138,10 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
         if current && let Some(slot) = self.current.slot {
             return Ok(slot);
         }
+        self.find(current).map_err(|e| self.current.note(e))
+    }
+
+    fn find(&mut self, current: bool) -> Result<Slot> {
         let hash = if current { self.current.hash } else { lane_hash(&self.key) };
         if !current && self.lanes > 1 && lane_of(hash, self.lanes) != self.lane {
             self.current.write_other(&self.key)?;
@@ -158,6 +162,10 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
         Ok(slot)
     }
 
+    fn read(&self) -> Result<Option<V>> {
+        self.bytes.get(&self.key)?.map(|b| self.decode(&b)).transpose()
+    }
+
     /// The value of a key: as last written where it is the current key, else as of the last commit.
     ///
     /// # Errors
@@ -167,10 +175,7 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
             let slot = self.slot(true)?;
             return Ok(self.overlay.value(slot));
         }
-        self.committed = match self.bytes.get(&self.key)? {
-            None => None,
-            Some(b) => Some(self.decode(&b)?),
-        };
+        self.committed = self.read().map_err(|e| self.current.note(e))?;
         Ok(self.committed.as_ref())
     }
 
@@ -182,7 +187,7 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
         let current = self.set_key(key)?;
         let slot = self.slot(current)?;
         // Null in the changelog deletes, so a value that is written as null is none here too.
-        *self.overlay.write(slot, self.current.timestamp) = Some(value).filter(|v| !C::is_null(v));
+        self.overlay.replace(slot, self.current.timestamp, Some(value).filter(|v| !C::is_null(v)));
         Ok(())
     }
 
@@ -193,7 +198,9 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
     pub fn update<R>(&mut self, key: &K, init: impl FnOnce() -> V, change: impl FnOnce(&mut V) -> R) -> Result<R> {
         let current = self.set_key(key)?;
         let slot = self.slot(current)?;
-        let value = self.overlay.write(slot, self.current.timestamp);
+        let place = &self.current;
+        let keep = |v: &V, out: &mut Vec<u8>| C::encode(v, out).map_err(|e| encode_error(&place.place(), C::NAME, &e));
+        let value = self.overlay.change(slot, place.timestamp, keep)?;
         let result = change(value.get_or_insert_with(init));
         value.take_if(|v| C::is_null(v));
         Ok(result)
@@ -207,7 +214,7 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
         let current = self.set_key(key)?;
         let slot = self.slot(current)?;
         if self.overlay.value(slot).is_some() {
-            *self.overlay.write(slot, self.current.timestamp) = None;
+            self.overlay.replace(slot, self.current.timestamp, None);
         }
         Ok(())
     }
@@ -293,11 +300,19 @@ where
     #[inline]
     fn enter(&mut self, at: &Entered<'_>) {
         self.current.enter(at);
+        self.overlay.begin(at.undo);
+    }
+
+    fn undo(&mut self) -> Result<()> {
+        let current = &self.current;
+        let decode = |b: &[u8]| C::decode(b).map_err(|e| state_error(&current.place(), C::NAME, &e));
+        self.overlay.undo(decode, |_, _, _| {})
     }
 
     #[inline]
     fn leave(&mut self, index: usize) -> Result<()> {
         self.committed = None;
+        self.overlay.keep();
         self.current.leave(index)
     }
 }

@@ -37,12 +37,20 @@ pub(crate) fn encode_error(what: &str, codec: &str, e: &CodecError) -> Error {
     Error::new(ErrorKind::Codec, format!("value of {what} ({codec}): {e}"))
 }
 
+fn encode<V, C: Encode<V>>(current: &Current, value: &V, out: &mut Vec<u8>) -> Result<()> {
+    C::encode(value, out).map_err(|e| encode_error(&current.place(), C::NAME, &e))
+}
+
 impl<V, C: Encode<V> + Decode<V>> Keyed<V, C> {
     #[inline]
     fn slot(&mut self) -> Result<Slot> {
         if let Some(slot) = self.current.slot {
             return Ok(slot);
         }
+        self.find().map_err(|e| self.current.note(e))
+    }
+
+    fn find(&mut self) -> Result<Slot> {
         self.current.keyed()?;
         let slot = match self.overlay.find(self.current.hash, &self.current.key) {
             Some(slot) => slot,
@@ -88,7 +96,7 @@ impl<V, C: Encode<V> + Decode<V>> Keyed<V, C> {
     pub fn put(&mut self, value: V) -> Result<()> {
         let slot = self.slot()?;
         // Null in the changelog deletes, so a value that is written as null is none here too.
-        *self.overlay.write(slot, self.current.timestamp) = Some(value).filter(|v| !C::is_null(v));
+        self.overlay.replace(slot, self.current.timestamp, Some(value).filter(|v| !C::is_null(v)));
         Ok(())
     }
 
@@ -98,7 +106,9 @@ impl<V, C: Encode<V> + Decode<V>> Keyed<V, C> {
     /// As [`Keyed::get`].
     pub fn update<R>(&mut self, init: impl FnOnce() -> V, change: impl FnOnce(&mut V) -> R) -> Result<R> {
         let slot = self.slot()?;
-        let value = self.overlay.write(slot, self.current.timestamp);
+        let current = &self.current;
+        let keep = |v: &V, out: &mut Vec<u8>| encode::<V, C>(current, v, out);
+        let value = self.overlay.change(slot, current.timestamp, keep)?;
         let result = change(value.get_or_insert_with(init));
         value.take_if(|v| C::is_null(v));
         Ok(result)
@@ -122,7 +132,9 @@ impl<V, C: Encode<V> + Decode<V>> Keyed<V, C> {
         if self.overlay.value(slot).is_none() {
             return Ok(None);
         }
-        Ok(self.overlay.write(slot, self.current.timestamp).take())
+        let current = &self.current;
+        let keep = |v: &V, out: &mut Vec<u8>| encode::<V, C>(current, v, out);
+        Ok(self.overlay.change(slot, current.timestamp, keep)?.take())
     }
 
     /// Removes the value of the current key.
@@ -130,7 +142,11 @@ impl<V, C: Encode<V> + Decode<V>> Keyed<V, C> {
     /// # Errors
     /// As [`Keyed::get`].
     pub fn remove(&mut self) -> Result<()> {
-        self.take().map(drop)
+        let slot = self.slot()?;
+        if self.overlay.value(slot).is_some() {
+            self.overlay.replace(slot, self.current.timestamp, None);
+        }
+        Ok(())
     }
 }
 
@@ -141,9 +157,7 @@ impl<V: Send + 'static, C: Encode<V> + Decode<V>> Field for Keyed<V, C> {
 
     fn freeze(&mut self, _epoch: Epoch, rows: &mut Vec<Row>) -> Result<()> {
         let current = &self.current;
-        self.overlay.freeze(rows, |_, value, out| {
-            C::encode(value, out).map_err(|e| encode_error(&current.place(), C::NAME, &e))
-        })
+        self.overlay.freeze(rows, |_, value, out| encode::<V, C>(current, value, out))
     }
 
     fn applied(&mut self, _epoch: Epoch) {
@@ -197,10 +211,18 @@ impl<V: Send + 'static, C: Encode<V> + Decode<V>> StateField for Keyed<V, C> {
     #[inline]
     fn enter(&mut self, at: &Entered<'_>) {
         self.current.enter(at);
+        self.overlay.begin(at.undo);
+    }
+
+    fn undo(&mut self) -> Result<()> {
+        let current = &self.current;
+        let decode = |b: &[u8]| C::decode(b).map_err(|e| state_error(&current.place(), C::NAME, &e));
+        self.overlay.undo(decode, |_, _, _| {})
     }
 
     #[inline]
     fn leave(&mut self, index: usize) -> Result<()> {
+        self.overlay.keep();
         self.current.leave(index)
     }
 }

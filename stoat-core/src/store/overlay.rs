@@ -38,6 +38,8 @@ struct Entry<V> {
     weight: u32,
     dirty: bool,
     frozen: bool,
+    /// The handler that runs has written it, and [`Overlay::log`] holds what was there.
+    logged: bool,
     /// Read since the clock hand came by.
     used: bool,
     /// How often others refer to the entry by its place; it stays as long as they do.
@@ -59,6 +61,32 @@ pub(crate) struct Overlay<V> {
     /// Where the next search for something to evict begins.
     hand: usize,
     weight: Weight,
+    /// Whether what is overwritten is kept, from [`Overlay::begin`] on.
+    logging: bool,
+    /// What the handler that runs has overwritten.
+    log: Vec<Undo<V>>,
+    /// Encoded values of [`Before::Encoded`], one behind the other.
+    encoded: Vec<u8>,
+}
+
+/// What an entry was before the handler that runs wrote it.
+#[derive(Debug)]
+struct Undo<V> {
+    at: u32,
+    timestamp: Timestamp,
+    dirty: bool,
+    before: Before<V>,
+}
+
+/// A value that was overwritten.
+#[derive(Debug)]
+pub(crate) enum Before<V> {
+    /// It was moved out of the way.
+    Moved(Option<V>),
+    /// It was changed in place; the store has it too.
+    Stored,
+    /// It was changed in place; its start in [`Overlay::encoded`], and its length.
+    Encoded(usize, usize),
 }
 
 impl<V> Default for Overlay<V> {
@@ -71,6 +99,9 @@ impl<V> Default for Overlay<V> {
             frozen: Vec::new(),
             hand: 0,
             weight: Weight::default(),
+            logging: false,
+            log: Vec::new(),
+            encoded: Vec::new(),
         }
     }
 }
@@ -125,6 +156,7 @@ impl<V> Overlay<V> {
             weight,
             dirty: false,
             frozen: false,
+            logged: false,
             used: true,
             pins: 0,
         });
@@ -178,12 +210,140 @@ impl<V> Overlay<V> {
         }
     }
 
+    /// Whether nothing was written that the store does not have.
+    pub(crate) fn is_clean(&self, slot: Slot) -> bool {
+        let e = self.entry(slot);
+        !e.dirty && !e.frozen
+    }
+
+    /// What the store says of a clean entry that was not read before.
+    pub(crate) fn refresh(&mut self, slot: Slot, value: Option<V>) {
+        debug_assert!(self.is_clean(slot), "what was written is newer than the store");
+        self.entry_mut(slot).value = value;
+    }
+
     /// The time of the last write.
     pub(crate) fn timestamp(&self, slot: Slot) -> Timestamp {
         self.entry(slot).timestamp
     }
 
-    /// The value, to be changed: counts as a write at `timestamp`.
+    /// A handler begins; `undo`: what it overwrites is kept for [`Overlay::undo`].
+    #[inline]
+    pub(crate) fn begin(&mut self, undo: bool) {
+        self.logging = undo;
+    }
+
+    /// The handler has ended, and what it wrote stays.
+    #[inline]
+    pub(crate) fn keep(&mut self) {
+        self.logging = false;
+        if !self.log.is_empty() {
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        for i in 0..self.log.len() {
+            self.entry_mut(Slot(self.log[i].at)).logged = false;
+        }
+        self.log.clear();
+        self.encoded.clear();
+    }
+
+    /// Notes what an entry is, if the handler that runs has not written it before.
+    fn note(
+        &mut self,
+        slot: Slot,
+        before: impl FnOnce(&mut Entry<V>, &mut Vec<u8>) -> Result<Before<V>>,
+    ) -> Result<()> {
+        let e = self.entries[slot.0 as usize].as_mut().expect(LIVE);
+        if e.logged {
+            return Ok(());
+        }
+        let (timestamp, dirty) = (e.timestamp, e.dirty);
+        let before = before(e, &mut self.encoded)?;
+        e.logged = true;
+        self.log.push(Undo { at: slot.0, timestamp, dirty, before });
+        Ok(())
+    }
+
+    /// Replaces the value: counts as a write at `timestamp`.
+    #[inline]
+    pub(crate) fn replace(&mut self, slot: Slot, timestamp: Timestamp, value: Option<V>) {
+        if self.logging {
+            let noted = self.note(slot, |e, _| Ok(Before::Moved(e.value.take())));
+            debug_assert!(noted.is_ok(), "moving cannot fail");
+        }
+        *self.write(slot, timestamp) = value;
+    }
+
+    /// The value, to be changed in place: as [`Overlay::write`]. `encode` is called where the value must be kept and the
+    /// store does not have it.
+    ///
+    /// # Errors
+    /// When the value cannot be encoded.
+    #[inline]
+    pub(crate) fn change(
+        &mut self,
+        slot: Slot,
+        timestamp: Timestamp,
+        encode: impl FnOnce(&V, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<&mut Option<V>> {
+        if self.logging {
+            self.note(slot, |e, encoded| {
+                if !e.dirty && !e.frozen {
+                    return Ok(Before::Stored);
+                }
+                let Some(value) = &e.value else { return Ok(Before::Moved(None)) };
+                let start = encoded.len();
+                encode(value, encoded)?;
+                Ok(Before::Encoded(start, encoded.len() - start))
+            })?;
+        }
+        Ok(self.write(slot, timestamp))
+    }
+
+    /// Takes back what was written since [`Overlay::begin`]. `restored` is told of each entry: its place, what was written
+    /// and what is there again (`None` for [`Before::Stored`] too).
+    ///
+    /// # Errors
+    /// When an encoded value cannot be decoded.
+    #[cold]
+    pub(crate) fn undo(
+        &mut self,
+        mut decode: impl FnMut(&[u8]) -> Result<V>,
+        mut restored: impl FnMut(Slot, Option<&V>, Option<&V>),
+    ) -> Result<()> {
+        let encoded = std::mem::take(&mut self.encoded);
+        for Undo { at, timestamp, dirty, before } in std::mem::take(&mut self.log).into_iter().rev() {
+            let e = self.entries[at as usize].as_mut().expect(LIVE);
+            e.logged = false;
+            let (value, stored) = match before {
+                Before::Moved(value) => (value, false),
+                Before::Encoded(start, len) => (Some(decode(&encoded[start..start + len])?), false),
+                Before::Stored => (None, true),
+            };
+            restored(Slot(at), e.value.as_ref(), value.as_ref());
+            e.value = value;
+            e.timestamp = timestamp;
+            if !dirty && e.dirty {
+                e.dirty = false;
+                // Written by this handler for the first time since the freeze, so it stands at the end.
+                if let Some(i) = self.dirty.iter().rposition(|d| *d == at) {
+                    self.dirty.remove(i);
+                }
+                if !e.frozen {
+                    self.weight.uncommitted -= e.weight as usize;
+                }
+            }
+            if stored {
+                self.remove(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// The value, to be changed: counts as a write at `timestamp`. What was there is not kept.
     pub(crate) fn write(&mut self, slot: Slot, timestamp: Timestamp) -> &mut Option<V> {
         let e = self.entries[slot.0 as usize].as_mut().expect(LIVE);
         e.timestamp = timestamp;

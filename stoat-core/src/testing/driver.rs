@@ -8,13 +8,14 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::affinity::LaneChecks;
 use crate::broker::Fetched;
 use crate::codec::{Decode, Encode, codec_id, decode_opt};
-use crate::config::EmitMode;
+use crate::config::{Config, EmitMode};
 use crate::engine::epoch::merge;
 use crate::engine::ingest::{Cut, Ingest, InputSpec, Limits};
 use crate::engine::message::{Control, Frozen, LaneNet, Mark, NetEvent};
 use crate::engine::net::{DeterministicNet, NetBuild, NetSettings, build_lanes, places};
 use crate::engine::schedules::Schedules;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Decision, Gates, Tally, Verdicts};
 use crate::id::{Epoch, Generation, Offset, StoreId, SubTopologyId};
 use crate::key::Key;
 use crate::metrics::Counters;
@@ -73,6 +74,16 @@ pub struct Options {
     pub lane_checks: LaneChecks,
     /// When aggregations hand on what has changed (`stoat.emit.mode`).
     pub emit: EmitMode,
+    /// What becomes of records that cannot be decoded, as `stoat.deserialization-exception-handler` says; `None`: what the
+    /// topology decides, else the call that pipes the record fails. See [`gate`](crate::gate).
+    pub decode_error: Option<Decision>,
+    /// The same for `stoat.processing-exception-handler`.
+    pub process_error: Option<Decision>,
+    /// The same for `stoat.production-exception-handler`.
+    pub produce_error: Option<Decision>,
+    /// The dead-letter topic, to be read with [`TestDriver::read_raw`]. With it records that an operator leaves out (no key,
+    /// no value) become dead letters, too.
+    pub dead_letters: Option<String>,
 }
 
 impl Default for Options {
@@ -86,6 +97,10 @@ impl Default for Options {
             seed: 0,
             lane_checks: LaneChecks::each(),
             emit: EmitMode::Eager,
+            decode_error: None,
+            process_error: None,
+            produce_error: None,
+            dead_letters: None,
         }
     }
 }
@@ -133,6 +148,7 @@ pub struct TestDriver {
     failed: Option<(ErrorKind, String)>,
     /// For what `async` handlers wait for, where there are such.
     runtime: Option<Runtime>,
+    tally: Tally,
 }
 
 impl TestDriver {
@@ -163,7 +179,18 @@ impl TestDriver {
         }
         let topics = graph.sources.iter().map(|s| &s.topic).chain(graph.sinks.iter().map(|s| &s.topic));
         let partitions: BTreeMap<String, i32> = topics.map(|t| (t.clone(), 1)).collect();
-        let plan = Plan::new(&graph, "test", options.lanes, &partitions)?;
+        let mut plan = Plan::new(&graph, "test", options.lanes, &partitions)?;
+        if let Some(topic) = &options.dead_letters {
+            plan.add_letters(topic, 1);
+        }
+        let config = Config {
+            decode_gate: options.decode_error,
+            process_gate: options.process_error,
+            produce_gate: options.produce_error,
+            dead_letter_dropped: options.dead_letters.is_some(),
+            ..Config::default()
+        };
+        let gates = Gates::of(&config, &graph, &plan, Verdicts::default());
         let stores: Vec<Arc<dyn ByteStore>> =
             graph.stores.iter().map(|s| Arc::new(MemoryStore::new(s.kind)) as Arc<dyn ByteStore>).collect();
         let marked = vec![Timestamp::MIN; plan.subs.len()];
@@ -180,6 +207,7 @@ impl TestDriver {
             wall: options.start,
             // Nothing clean is kept, so that each epoch reads through the codecs what the last one wrote.
             cache_budget: 0,
+            gates: Arc::new(gates),
             settings: NetSettings { checks: options.lane_checks, emit: options.emit, ..NetSettings::default() },
         };
         let lanes = counters.during(|| build_lanes(&build))?;
@@ -217,7 +245,14 @@ impl TestDriver {
             wall: options.start,
             asked: Timestamp::MIN,
             watermark: Timestamp::MIN,
-            outputs: graph.sinks.iter().map(|s| (s.topic.clone(), VecDeque::new())).collect(),
+            outputs: graph
+                .sinks
+                .iter()
+                .map(|s| &s.topic)
+                .chain(&options.dead_letters)
+                .map(|t| (t.clone(), VecDeque::new()))
+                .collect(),
+            tally: Tally::default(),
             back: VecDeque::new(),
             counters,
             failed: None,
@@ -368,6 +403,11 @@ impl TestDriver {
     /// The wall clock.
     pub fn wall_clock(&self) -> Timestamp {
         self.wall
+    }
+
+    /// How many records were left out so far, by reason; committed ones only.
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     // --- output ------------------------------------------------------------------------------------------------------
@@ -563,7 +603,7 @@ impl TestDriver {
         batch.push(offset, record.timestamp, record.key.as_deref(), record.value.as_deref(), record.headers.clone());
         let partition = self.plan.inputs[input].partition.clone();
         let fetched = Fetched { partition, batch, position: offset + 1, caught_up: true };
-        self.ingest.fetched(input as u32, fetched)?;
+        self.ingest.fetched(input as u32, fetched);
         let now = self.now();
         let done = self.ingest.dispatch(&mut self.net, now, self.wall, 1);
         if done.records != 1 || done.stalled {
@@ -646,6 +686,7 @@ impl TestDriver {
             for (store, more) in f.stores {
                 rows.entry(store).or_default().extend(more);
             }
+            self.tally.add(&f.tally);
             outputs.push(f.outputs);
         }
         for (lane, i) in merge(&outputs) {

@@ -27,6 +27,10 @@ pub struct Timers<K: Key, C = <K as Key>::Codec, S = Own> {
 
 impl<K: Key, C, S> Timers<K, C, S> {
     fn write(&mut self, time: Timestamp, there: bool) -> Result<()> {
+        self.replace(time, there).map_err(|e| self.pending.current.note(e))
+    }
+
+    fn replace(&mut self, time: Timestamp, there: bool) -> Result<()> {
         let p = &mut self.pending;
         p.current.keyed()?;
         p.current.guard_own()?;
@@ -139,9 +143,13 @@ impl<K: Key, C: Codec, S: Reach> StateField for Timers<K, C, S> {
         self.pending.enter(at);
     }
 
+    fn undo(&mut self) -> Result<()> {
+        self.pending.undo()
+    }
+
     #[inline]
     fn leave(&mut self, index: usize) -> Result<()> {
-        self.pending.current.leave(index)
+        self.pending.leave(index)
     }
 }
 

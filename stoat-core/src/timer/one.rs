@@ -25,6 +25,10 @@ pub struct Timer<K: Key, C = <K as Key>::Codec, S = Own> {
 
 impl<K: Key, C, S> Timer<K, C, S> {
     fn write(&mut self, time: Option<Timestamp>) -> Result<()> {
+        self.replace(time).map_err(|e| self.pending.current.note(e))
+    }
+
+    fn replace(&mut self, time: Option<Timestamp>) -> Result<()> {
         let p = &mut self.pending;
         p.current.keyed()?;
         p.current.guard_own()?;
@@ -166,9 +170,13 @@ impl<K: Key, C: Codec, S: Reach> StateField for Timer<K, C, S> {
         self.pending.enter(at);
     }
 
+    fn undo(&mut self) -> Result<()> {
+        self.pending.undo()
+    }
+
     #[inline]
     fn leave(&mut self, index: usize) -> Result<()> {
-        self.pending.current.leave(index)
+        self.pending.leave(index)
     }
 }
 

@@ -119,6 +119,10 @@ pub(super) struct Pending<V> {
     index: u32,
     /// A row's key while it is made.
     key: KeyBytes,
+    /// What the handler that runs has replaced in `own`, and how long `foreign` was before it; where it may be undone.
+    own_before: Vec<(KeyBytes, Option<Place>)>,
+    foreign_before: usize,
+    undo: bool,
 }
 
 /// What a near timer takes, roughly: its row and its entry in the heap.
@@ -168,13 +172,19 @@ impl<V: TimerRow> Pending<V> {
             tag: Tag::record(0),
             index: 0,
             key: KeyBytes::new(),
+            own_before: Vec::new(),
+            foreign_before: 0,
+            undo: false,
         }
     }
 
     #[inline]
     pub(super) fn enter(&mut self, at: &Entered<'_>) {
         self.current.enter(at);
+        self.undo = at.undo;
+        self.rows.begin(at.undo);
         if self.own.is_some() {
+            self.foreign_before = self.foreign.len();
             self.tag = Tag { number: at.number, path: at.path.clone() };
             self.index = 0;
         }
@@ -200,11 +210,16 @@ impl<V: TimerRow> Pending<V> {
         if let Some(slot) = self.rows.find(hash, row) {
             return Ok(slot);
         }
-        let value = match self.may_be_stored(row).then(|| self.bytes.get(row)).transpose()?.flatten() {
-            None => None,
-            Some(b) => Some(V::decode(&b).ok_or_else(|| self.damaged(b.len()))?),
-        };
+        let value = self.stored(row)?;
         Ok(self.rows.insert(hash, row, value, Timestamp::MIN, V::LEN))
+    }
+
+    /// What the store says of a row that is not in `rows`, or that says nothing there.
+    fn stored(&self, row: &[u8]) -> Result<Option<V>> {
+        match self.may_be_stored(row).then(|| self.bytes.get(row)).transpose()?.flatten() {
+            None => Ok(None),
+            Some(b) => V::decode(&b).map(Some).ok_or_else(|| self.damaged(b.len())),
+        }
     }
 
     /// A row that is about to be written whatever it says.
@@ -231,7 +246,7 @@ impl<V: TimerRow> Pending<V> {
     /// Writes a row: the timer is pending at `time`, or not at all.
     pub(super) fn write(&mut self, slot: Slot, time: Option<Timestamp>, at: Timestamp) {
         let old = self.time(slot);
-        *self.rows.write(slot, at) = time.map(V::of);
+        self.rows.replace(slot, at, time.map(V::of));
         let pinned = self.rows.pins(slot) > 0;
         if pinned {
             self.live = self.live + usize::from(time.is_some()) - usize::from(old.is_some());
@@ -497,8 +512,69 @@ impl<V: TimerRow> Pending<V> {
     #[inline]
     pub(super) fn wrote(&mut self, row: &[u8]) {
         if let Some(own) = &mut self.own {
-            own.insert(KeyBytes::from_slice(row), (self.tag.clone(), self.index));
+            let before = own.insert(KeyBytes::from_slice(row), (self.tag.clone(), self.index));
+            if self.undo {
+                self.own_before.push((KeyBytes::from_slice(row), before));
+            }
             self.index += 1;
+        }
+    }
+
+    /// The handler has ended.
+    #[inline]
+    pub(super) fn leave(&mut self, index: usize) -> Result<()> {
+        self.undo = false;
+        self.rows.keep();
+        self.own_before.clear();
+        self.current.leave(index)
+    }
+
+    /// Takes back what the handler that ends now wrote.
+    pub(super) fn undo(&mut self) -> Result<()> {
+        self.undo_places();
+        let mut undone = Vec::new();
+        let damaged = |bytes: &[u8]| V::decode(bytes).ok_or_else(|| Error::new(ErrorKind::Internal, "an undone timer"));
+        self.rows.undo(damaged, |slot, written, _| undone.push((slot, written.copied())))?;
+        let mut pending = Vec::new();
+        for (slot, written) in undone {
+            if self.rows.value(slot).is_none() && self.rows.is_clean(slot) {
+                // The row may have been written unread (see `row_unread`): then only the store knows what it says.
+                if self.rows.pins(slot) == 0 {
+                    self.rows.drop_if_idle(slot);
+                    continue;
+                }
+                let row = self.rows.key(slot).clone();
+                let value = self.stored(&row)?;
+                self.rows.refresh(slot, value);
+            }
+            let time = self.time(slot);
+            if self.rows.pins(slot) > 0 {
+                self.live = self.live + usize::from(time.is_some()) - usize::from(written.is_some());
+            }
+            pending.extend(time.map(|time| (slot, time, written)));
+        }
+        // All is counted before the heap may be made anew.
+        for (slot, time, written) in pending {
+            // As in `write`: an entry that is not later than what was written is not later than this.
+            let found = self.rows.pins(slot) > 0 && written.is_some_and(|w| w.time(self.rows.key(slot)) <= time);
+            if !found && self.is_near(time, key_of::<V>(self.rows.key(slot))) {
+                self.push(slot, time);
+            }
+        }
+        self.tidy();
+        Ok(())
+    }
+
+    /// Takes back what the handler that ends now wrote for other keys, and that it wrote for its own at all.
+    fn undo_places(&mut self) {
+        if let Some(own) = &mut self.own {
+            self.foreign.truncate(self.foreign_before);
+            for (key, before) in self.own_before.drain(..).rev() {
+                match before {
+                    Some(place) => own.insert(key, place),
+                    None => own.remove(&key),
+                };
+            }
         }
     }
 

@@ -39,7 +39,13 @@ fn seed<F: StateField>(bytes: Arc<dyn ByteStore>) -> FieldSeed {
 
 fn at<F: StateField, R>(field: &mut F, number: u64, key: &str, call: impl FnOnce(&mut F) -> R) -> R {
     let key = current(key.as_bytes(), true);
-    field.enter(&Entered { key: &key, timestamp: Timestamp(1000 + number as i64), number, path: &Path::default() });
+    field.enter(&Entered {
+        key: &key,
+        timestamp: Timestamp(1000 + number as i64),
+        number,
+        path: &Path::default(),
+        undo: false,
+    });
     let result = call(field);
     field.leave(0).unwrap();
     result

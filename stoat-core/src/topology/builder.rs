@@ -8,6 +8,7 @@ use super::lane_state::{Lane, SourceLane};
 use super::stream::Stream;
 use crate::codec::codec_id;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Decision, Failed, Handlers};
 use crate::id::{NodeId, SinkId, StoreId, SubTopologyId};
 use crate::operator::source::{ScheduleOperator, SourceOperator};
 use crate::schedule::{Schedule, Timetable, emitter};
@@ -182,6 +183,7 @@ pub(crate) struct Draft {
     stores: Vec<StoreDecl>,
     /// The fragments that are being declared, from the outside in.
     fragments: Vec<&'static str>,
+    handlers: Handlers,
     /// What was found wrong while declaring.
     pub(crate) problems: Vec<String>,
 }
@@ -571,6 +573,24 @@ impl Topology {
         Stream::at(self.draft.clone(), Outlet { node, branch: 0 })
     }
 
+    /// Decides about records that a source's codecs refuse; see [`gate`](crate::gate). It is asked where
+    /// `stoat.deserialization-exception-handler` is not configured.
+    pub fn on_decode_error(&mut self, handler: impl Fn(&Failed<'_>) -> Decision + Send + Sync + 'static) {
+        self.draft.borrow_mut().handlers.decode = Some(Arc::new(handler));
+    }
+
+    /// Decides about records that a handler returns an error for; see [`gate`](crate::gate). It is asked where
+    /// `stoat.processing-exception-handler` is not configured.
+    pub fn on_process_error(&mut self, handler: impl Fn(&Failed<'_>) -> Decision + Send + Sync + 'static) {
+        self.draft.borrow_mut().handlers.process = Some(Arc::new(handler));
+    }
+
+    /// Decides about records that a sink's codecs or the broker refuse; see [`gate`](crate::gate). It is asked where
+    /// `stoat.production-exception-handler` is not configured.
+    pub fn on_produce_error(&mut self, handler: impl Fn(&Failed<'_>) -> Decision + Send + Sync + 'static) {
+        self.draft.borrow_mut().handlers.produce = Some(Arc::new(handler));
+    }
+
     /// Checks what was declared and makes the graph of it.
     ///
     /// # Errors
@@ -614,6 +634,7 @@ impl Topology {
             schedules: draft.schedules,
             sinks: draft.sinks,
             stores,
+            handlers: draft.handlers,
             subs: stages.len() as u32,
             reencode: Vec::new(),
             fragments,

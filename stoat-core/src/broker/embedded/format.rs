@@ -24,7 +24,7 @@
 //! were compacted away.
 
 use crate::id::{NextOffset, Offset};
-use crate::record::{Header, Headers, RecordBatch};
+use crate::record::{Headers, RecordBatch};
 use crate::time::Timestamp;
 
 const FILE_MAGIC: [u8; 8] = *b"STOATJNL";
@@ -538,23 +538,4 @@ impl Headed<'_> {
         batch.push(self.offset, self.timestamp, self.key, self.value, self.headers()?);
         Ok(())
     }
-}
-
-fn uv_len(v: u64) -> usize {
-    (64 - (v | 1).leading_zeros() as usize).div_ceil(7)
-}
-
-fn sv_len(v: i64) -> usize {
-    uv_len(((v << 1) ^ (v >> 63)) as u64)
-}
-
-/// What a record alone would take as a batch on Kafka, uncompressed: what `max.message.bytes` is compared with.
-pub(super) fn kafka_size(key: Option<&[u8]>, value: Option<&[u8]>, headers: &Headers) -> usize {
-    /// A batch's header.
-    const BATCH: usize = 61;
-    let field = |b: Option<&[u8]>| b.map_or(1, |b| sv_len(b.len() as i64) + b.len());
-    let one = |h: &Header| sv_len(h.name.len() as i64) + h.name.len() + field(h.value.as_deref());
-    // Attributes, timestamp delta, offset delta: one byte each in the first record of a batch.
-    let body = 3 + field(key) + field(value) + sv_len(headers.len() as i64) + headers.iter().map(one).sum::<usize>();
-    BATCH + sv_len(body as i64) + body
 }

@@ -23,7 +23,7 @@ use crate::broker::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NextOffset, TopicPartition};
-use crate::record::{ProduceBatch, RecordBatch};
+use crate::record::{ProduceBatch, RecordBatch, kafka_size};
 
 /// A chunk is closed when its records have so many bytes: what is read at once.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
@@ -528,10 +528,10 @@ impl Server {
         }
         if t.before.iter().any(|b| !b.is_empty()) {
             let order: Vec<_> = t.places_before().collect();
-            // A place tells about the transaction's own records only.
+            let behind = t.batches.len() as u32;
             self.produce(&t.before, &order).map_err(|mut e| {
-                if let BrokerErrorKind::Refused(place) = &mut e.kind {
-                    *place = None;
+                if let BrokerErrorKind::Refused(Some((batch, _))) = &mut e.kind {
+                    *batch += behind;
                 }
                 e
             })?;
@@ -634,7 +634,7 @@ impl Server {
                 let place = format!("record {i} of batch {b}, for {}-{}", r.topic, r.partition);
                 BrokerError::new(BrokerErrorKind::Refused(Some((b, i))), format!("{place}: {why}"))
             };
-            let size = format::kafka_size(r.key, r.value, r.headers);
+            let size = kafka_size(r.key, r.value, r.headers);
             let limit = part.settings.max_message_bytes;
             if size > limit {
                 return Err(refused(format!(

@@ -896,7 +896,7 @@ fn commits_that_wait_share_one_sync() {
     s.init();
     let before = syncs.load(Ordering::SeqCst);
     gated.store(true, Ordering::SeqCst);
-    let commit = || crate::broker::Command::Transact(Box::new(transaction(vec![batch("t", &[(0, "k", "v")])])));
+    let commit = || crate::broker::Command::Transact(Arc::new(transaction(vec![batch("t", &[(0, "k", "v")])])));
     let ops: Vec<_> = (0..100).map(|_| s.submit(commit())).collect();
     gate.send(()).expect("it waits");
     for op in ops {

@@ -21,7 +21,7 @@ use crate::record::ProduceBatch;
 /// A command for the producers.
 pub(super) enum Job {
     Init(OpId),
-    Transact(OpId, Box<Transaction>),
+    Transact(OpId, Arc<Transaction>),
     CommitAgain(OpId),
     Produce(OpId, ProduceBatch),
 }

@@ -222,7 +222,7 @@ fn batch(records: &[(&str, i32, &str)]) -> ProduceBatch {
 }
 
 fn transaction(records: &[(&str, i32, &str)]) -> Command {
-    Command::Transact(Box::new(Transaction { batches: vec![batch(records)], ..Transaction::default() }))
+    Command::Transact(Arc::new(Transaction { batches: vec![batch(records)], ..Transaction::default() }))
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn i3_a_transaction_commits_records_and_offsets_together() {
         offsets: vec![(source.clone(), 17)],
         ..Transaction::default()
     };
-    let committed = d.committed(Command::Transact(Box::new(t)));
+    let committed = d.committed(Command::Transact(Arc::new(t)));
     let ends = vec![(TopicPartition::new(topic.as_str(), 0), 2), (source.clone(), 1)];
     assert_eq!(committed, Committed { ends, retried: false });
     let Reply::Group(group) = d.ok(Command::Group { partitions: vec![source, TopicPartition::new(topic.as_str(), 0)] })
@@ -271,7 +271,7 @@ fn records_of_several_batches_are_written_in_the_order_of_the_transaction() {
         ordered: 2,
         ..Transaction::default()
     };
-    d.ok(Command::Transact(Box::new(t)));
+    d.ok(Command::Transact(Arc::new(t)));
     d.open(&topic, 0, 0);
     let (all, _) = d.drain(&topic, 0);
     let values: Vec<&str> = all.iter().map(|(_, v)| v.as_str()).collect();
@@ -485,7 +485,7 @@ fn an_epoch_of_a_hundred_records_commits_in_milliseconds() {
         let offsets = (0..4).map(|p| (TopicPartition::new(topic.as_str(), p), i)).collect();
         let t = Transaction { batches: vec![batch(&records)], offsets, ..Transaction::default() };
         let start = Instant::now();
-        d.ok(Command::Transact(Box::new(t)));
+        d.ok(Command::Transact(Arc::new(t)));
         took.push(start.elapsed());
     }
     took.sort();
@@ -791,7 +791,7 @@ fn i10_errors_of_the_producer_end_in_the_kind_that_the_engine_reacts_to_and_the_
 }
 
 fn with_offsets(value: &str) -> Command {
-    Command::Transact(Box::new(Transaction {
+    Command::Transact(Arc::new(Transaction {
         batches: vec![batch(&[("t", 0, value)])],
         offsets: vec![(TopicPartition::new("t", 0), 1)],
         ..Transaction::default()
@@ -834,6 +834,47 @@ fn a_connection_that_is_lost_and_comes_back_is_told_both_times() {
     d.wait(|e| matches!(e, Event::Connection(None)), drop);
     d.ok(Command::InitProducer);
     d.ok(transaction(&[("t", 0, "a")]));
+}
+
+/// Codes that brokers answer to each request of a transaction, and the kind that the engine is told. One after another on
+/// one client: each is followed by an initialisation and a transaction that succeeds.
+#[test]
+fn i09_i10_each_request_of_a_transaction_fails_in_the_kind_that_the_engine_reacts_to() {
+    let (cluster, mut d) = mock("each", Duration::from_secs(10));
+    d.ok(Command::InitProducer);
+    d.ok(with_offsets("a"));
+    let cases = [
+        (Api::AddPartitionsToTxn, Resp::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, Kind::Unauthorized),
+        (Api::AddPartitionsToTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, Kind::Fenced),
+        (Api::AddPartitionsToTxn, Resp::RD_KAFKA_RESP_ERR_PRODUCER_FENCED, Kind::Fenced),
+        (Api::AddPartitionsToTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_TXN_STATE, Kind::Fatal),
+        (Api::AddPartitionsToTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_ID_MAPPING, Kind::Fenced),
+        (Api::AddOffsetsToTxn, Resp::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED, Kind::Unauthorized),
+        (Api::AddOffsetsToTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, Kind::Fenced),
+        (Api::AddOffsetsToTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_TXN_STATE, Kind::Fatal),
+        (Api::TxnOffsetCommit, Resp::RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, Kind::Abort),
+        (Api::TxnOffsetCommit, Resp::RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID, Kind::Abort),
+        (Api::TxnOffsetCommit, Resp::RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID, Kind::Abort),
+        (Api::TxnOffsetCommit, Resp::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED, Kind::Unauthorized),
+        (Api::TxnOffsetCommit, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, Kind::Fenced),
+        (Api::Produce, Resp::RD_KAFKA_RESP_ERR_INVALID_RECORD, Kind::Refused(Some((0, 0)))),
+        (Api::Produce, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, Kind::Fenced),
+        (Api::EndTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH, Kind::Fenced),
+        (Api::EndTxn, Resp::RD_KAFKA_RESP_ERR_INVALID_TXN_STATE, Kind::Fatal),
+        (Api::EndTxn, Resp::RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Kind::Unauthorized),
+    ];
+    let mut wrong = Vec::new();
+    for (api, code, expect) in cases {
+        cluster.request_errors(api, &[code]);
+        match d.call(with_offsets("b")) {
+            Err(e) if e.kind == expect => {}
+            other => wrong.push(format!("{code:?} at {expect:?}: {other:?}")),
+        }
+        cluster.clear_request_errors(api);
+        d.ok(Command::InitProducer);
+        d.ok(with_offsets("c"));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

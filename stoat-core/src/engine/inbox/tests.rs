@@ -75,6 +75,7 @@ fn deliver(inbox: &mut Inbox, most: usize) -> Vec<Tag> {
         origin: None,
         outputs: &mut Outputs::default(),
         sink_partitions: &[],
+        gate: &mut crate::gate::LaneGate::default(),
     };
     let n = inbox.deliver(most, &mut cx).unwrap();
     drop(nodes);

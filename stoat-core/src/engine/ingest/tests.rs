@@ -73,6 +73,8 @@ fn with(partitions: u32, change: impl Fn(&mut WatermarkStrategy)) -> Ingest {
         changelogs: Vec::new(),
         sink_topics: Arc::new([]),
         sink_partitions: Vec::new(),
+        sink_limits: vec![],
+        letters: None,
         peeks: false,
     };
     let spec = |i| InputSpec {
@@ -120,8 +122,8 @@ fn order(net: &FakeNet) -> Vec<(u32, Offset)> {
 #[test]
 fn i02_a_partition_is_never_reordered_and_heads_are_merged_by_time() {
     let (mut ingest, mut net) = (ingest(2, 0), FakeNet::default());
-    ingest.fetched(0, fetched(0, 0, &[5, 1, 9], true)).unwrap();
-    ingest.fetched(1, fetched(1, 0, &[6, 7], true)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[5, 1, 9], true));
+    ingest.fetched(1, fetched(1, 0, &[6, 7], true));
     let done = ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     assert_eq!(done, Dispatched { records: 5, stalled: false });
     assert_eq!(order(&net), [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2)]);
@@ -132,8 +134,8 @@ fn i02_a_partition_is_never_reordered_and_heads_are_merged_by_time() {
 #[test]
 fn a_partition_with_more_to_come_is_waited_for_but_not_for_ever() {
     let (mut ingest, mut net) = (ingest(2, 0), FakeNet::default());
-    ingest.fetched(0, fetched(0, 0, &[5], true)).unwrap();
-    ingest.fetched(1, fetched(1, 0, &[], false)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[5], true));
+    ingest.fetched(1, fetched(1, 0, &[], false));
     assert_eq!(ingest.dispatch(&mut net, 10, Timestamp(0), 100).records, 0);
     assert_eq!(ingest.deadline(), Some(110));
     assert_eq!(ingest.dispatch(&mut net, 109, Timestamp(0), 100).records, 0);
@@ -143,15 +145,15 @@ fn a_partition_with_more_to_come_is_waited_for_but_not_for_ever() {
 #[test]
 fn c07_a_caught_up_partition_holds_nobody_back() {
     let (mut ingest, mut net) = (ingest(2, 0), FakeNet::default());
-    ingest.fetched(0, fetched(0, 0, &[5], false)).unwrap();
-    ingest.fetched(1, fetched(1, 0, &[], true)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[5], false));
+    ingest.fetched(1, fetched(1, 0, &[], true));
     assert_eq!(ingest.dispatch(&mut net, 0, Timestamp(0), 100).records, 1);
 }
 
 #[test]
 fn i02_what_is_committed_never_passes_an_undispatched_record() {
     let (mut ingest, mut net) = (ingest(1, 0), FakeNet::default());
-    ingest.fetched(0, fetched(0, 4, &[1, 2, 3], true)).unwrap();
+    ingest.fetched(0, fetched(0, 4, &[1, 2, 3], true));
     ingest.dispatch(&mut net, 0, Timestamp(0), 2);
     assert_eq!(ingest.cuts()[0].next, 6);
     ingest.dispatch(&mut net, 0, Timestamp(0), 2);
@@ -159,41 +161,47 @@ fn i02_what_is_committed_never_passes_an_undispatched_record() {
     // Two markers behind the last record: nothing is left before them.
     let mut end = fetched(0, 7, &[], true);
     end.position = 9;
-    ingest.fetched(0, end).unwrap();
+    ingest.fetched(0, end);
     assert_eq!(ingest.cuts()[0].next, 9);
 }
 
 #[test]
 fn n6_a_future_record_moves_no_watermark_and_holds_nobody_back() {
     let (mut ingest, mut net) = (ingest(2, 0), FakeNet::default());
-    ingest.fetched(0, fetched(0, 0, &[99_999_999, 10], true)).unwrap();
-    ingest.fetched(1, fetched(1, 0, &[11], true)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[99_999_999, 10], true));
+    ingest.fetched(1, fetched(1, 0, &[11], true));
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     assert_eq!(order(&net), [(0, 0), (0, 1), (1, 0)]);
     assert_eq!(ingest.mark(vec![None]).unwrap().watermarks, [Timestamp(8)]);
 }
 
 #[test]
-fn n6_a_record_without_a_timestamp_is_named() {
-    let e = ingest(1, 0).fetched(0, fetched(0, 7, &[-1], true)).unwrap_err().to_string();
-    assert!(e.contains("in-0@7") && e.contains("LogAppendTime"), "{e}");
+fn n6_a_record_without_a_timestamp_goes_to_its_lane_and_moves_no_watermark() {
+    let (mut ingest, mut net) = (ingest(1, 0), FakeNet::default());
+    ingest.fetched(0, fetched(0, 7, &[-1], true));
+    ingest.dispatch(&mut net, 0, Timestamp(0), 100);
+    assert_eq!(order(&net), [(0, 7)]);
+    assert_eq!(ingest.mark(vec![None]), None);
+    ingest.fetched(0, fetched(0, 8, &[10, -1], true));
+    ingest.dispatch(&mut net, 0, Timestamp(0), 100);
+    assert_eq!(ingest.mark(vec![None]).unwrap().watermarks, [Timestamp(8)]);
 }
 
 #[test]
 fn c08_slow_is_not_idle_and_an_idle_partition_is_left_out_of_the_watermark() {
     let (mut ingest, mut net) = (ingest(2, 50), FakeNet::default());
-    ingest.fetched(0, fetched(0, 0, &[100], true)).unwrap();
-    ingest.fetched(1, fetched(1, 0, &[10], false)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[100], true));
+    ingest.fetched(1, fetched(1, 0, &[10], false));
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     ingest.dispatch(&mut net, 200, Timestamp(0), 100);
     find_idle(&mut ingest, 1_000, u64::MAX, &[1, 2]);
     assert_eq!(ingest.watermarks(), [Timestamp(8)], "partition 1 has more to come: slow, not idle");
-    ingest.fetched(1, fetched(1, 1, &[], true)).unwrap();
+    ingest.fetched(1, fetched(1, 1, &[], true));
     find_idle(&mut ingest, 1_000, 1, &[1, 1]);
     assert_eq!(ingest.watermarks(), [Timestamp(8)], "its record is still inside the engine");
     find_idle(&mut ingest, 1_000, u64::MAX, &[1, 1]);
     assert_eq!(ingest.watermarks(), [Timestamp(98)], "both are idle now: none holds the other back");
-    ingest.fetched(0, fetched(0, 1, &[200], true)).unwrap();
+    ingest.fetched(0, fetched(0, 1, &[200], true));
     ingest.dispatch(&mut net, 1_000, Timestamp(0), 100);
     assert_eq!(ingest.watermarks(), [Timestamp(198)]);
 }
@@ -201,7 +209,7 @@ fn c08_slow_is_not_idle_and_an_idle_partition_is_left_out_of_the_watermark() {
 #[test]
 fn a_lane_without_room_stops_the_turn_and_the_frontier_stays_before_what_waits() {
     let (mut ingest, mut net) = (ingest(1, 0), FakeNet { full: true, ..FakeNet::default() });
-    ingest.fetched(0, fetched(0, 0, &[1; 200], true)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[1; 200], true));
     ingest.dispatch(&mut net, 0, Timestamp(0), 1000);
     assert!(net.records.is_empty());
     assert_eq!(net.frontier, 1);
@@ -213,14 +221,14 @@ fn a_lane_without_room_stops_the_turn_and_the_frontier_stays_before_what_waits()
 #[test]
 fn c08_a_partition_that_the_broker_knows_more_of_is_slow_and_asked_about_again_a_timeout_later() {
     let (mut ingest, mut net) = (ingest(1, 50), FakeNet::default());
-    ingest.fetched(0, fetched(0, 0, &[100], true)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[100], true));
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     // Five records lie there, and the fetch that is on its way does not bring them.
     assert_eq!(find_idle(&mut ingest, 50, u64::MAX, &[6]), [0]);
     assert_eq!(find_idle(&mut ingest, 99, u64::MAX, &[6]), [0; 0]);
     assert_eq!(find_idle(&mut ingest, 100, u64::MAX, &[6]), [0]);
     assert!(!ingest.inputs[0].idle);
-    ingest.fetched(0, fetched(0, 1, &[110, 111, 112, 113, 114], true)).unwrap();
+    ingest.fetched(0, fetched(0, 1, &[110, 111, 112, 113, 114], true));
     ingest.dispatch(&mut net, 120, Timestamp(0), 100);
     assert_eq!(find_idle(&mut ingest, 169, u64::MAX, &[6]), [0; 0]);
     assert_eq!(find_idle(&mut ingest, 170, u64::MAX, &[6]), [0]);
@@ -230,10 +238,10 @@ fn c08_a_partition_that_the_broker_knows_more_of_is_slow_and_asked_about_again_a
 #[test]
 fn c08_an_answer_that_records_have_overtaken_makes_nothing_idle() {
     let (mut ingest, mut net) = (ingest(1, 50), FakeNet::default());
-    ingest.fetched(0, fetched(0, 0, &[100], true)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[100], true));
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     assert_eq!(ingest.silent(50, u64::MAX, Timestamp::MIN), [0]);
-    ingest.fetched(0, fetched(0, 1, &[110], true)).unwrap();
+    ingest.fetched(0, fetched(0, 1, &[110], true));
     ingest.dispatch(&mut net, 55, Timestamp(0), 100);
     ingest.ends(50, &[(0, 1)], u64::MAX);
     assert!(!ingest.inputs[0].idle);
@@ -247,8 +255,8 @@ fn c08_an_answer_that_records_have_overtaken_makes_nothing_idle() {
 fn c09_event_time_goes_on_with_the_wall_clock_where_all_partitions_are_silent() {
     let close = |s: &mut WatermarkStrategy| s.close_on_idle = Some(Duration::from_millis(100));
     let (mut ingest, mut net) = (with(2, close), FakeNet::default());
-    ingest.fetched(0, fetched(0, 0, &[0, 500], true)).unwrap();
-    ingest.fetched(1, fetched(1, 0, &[300], true)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[0, 500], true));
+    ingest.fetched(1, fetched(1, 0, &[300], true));
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     find_idle(&mut ingest, 100, u64::MAX, &[2, 9]);
     assert_eq!(ingest.watermarks(), [Timestamp(298)], "partition 1 has more to come");
@@ -257,7 +265,7 @@ fn c09_event_time_goes_on_with_the_wall_clock_where_all_partitions_are_silent() 
     let mark = ingest.mark(vec![None]).unwrap();
     ingest.control(&mut net, Control::Mark(Arc::new(mark)));
     // A record ends the silence; what closed stays closed.
-    ingest.fetched(0, fetched(0, 2, &[700], true)).unwrap();
+    ingest.fetched(0, fetched(0, 2, &[700], true));
     ingest.dispatch(&mut net, 260, Timestamp(0), 100);
     find_idle(&mut ingest, 350, u64::MAX, &[3, 1]);
     assert_eq!(ingest.watermarks(), [Timestamp(750)]);
@@ -269,7 +277,7 @@ fn c09_event_time_goes_on_with_the_wall_clock_where_all_partitions_are_silent() 
 fn c09_nobody_asks_before_the_silence_would_reach_what_waits() {
     let close = |s: &mut WatermarkStrategy| s.close_on_idle = Some(Duration::from_millis(100));
     let (mut ingest, mut net) = (with(1, close), FakeNet::default());
-    ingest.fetched(0, fetched(0, 0, &[500], true)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[500], true));
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     assert_eq!(ingest.silent(499, u64::MAX, Timestamp(1_000)), [0; 0]);
     assert_eq!(ingest.silent(500, u64::MAX, Timestamp::MAX), [0; 0], "nothing waits");
@@ -286,8 +294,8 @@ fn c09_a_partition_whose_source_does_not_close_holds_the_others_until_it_is_idle
             (input.keyless == lane_hash(&0_u32.to_be_bytes())).then_some(Duration::from_millis(100));
         input.spec = spec;
     }
-    ingest.fetched(0, fetched(0, 0, &[500], true)).unwrap();
-    ingest.fetched(1, fetched(1, 0, &[300], true)).unwrap();
+    ingest.fetched(0, fetched(0, 0, &[500], true));
+    ingest.fetched(1, fetched(1, 0, &[300], true));
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     find_idle(&mut ingest, 200, u64::MAX, &[1, 1]);
     assert_eq!(ingest.watermarks(), [Timestamp(298)]);
@@ -314,7 +322,7 @@ fn a_generator_of_the_users_moves_the_watermark_forward_only_and_not_beyond_the_
         let mut batch = RecordBatch::default();
         batch.push(offset, Timestamp(1), Some(b"k"), Some(&[says]), Headers::default());
         let partition = TopicPartition::new("in", 0);
-        ingest.fetched(0, Fetched { partition, batch, position: offset + 1, caught_up: true }).unwrap();
+        ingest.fetched(0, Fetched { partition, batch, position: offset + 1, caught_up: true });
         // The wall clock is 950 ms before 1970, the bound a second.
         ingest.dispatch(&mut net, 0, Timestamp(-950), 100);
         assert_eq!(ingest.watermarks(), [Timestamp(watermark)]);
@@ -326,7 +334,7 @@ fn n6_a_record_without_a_timestamp_is_skipped_on_request_and_its_offset_passed()
     let counters = metrics::Counters::default();
     counters.during(|| {
         let (mut ingest, mut net) = (with(1, |s| s.no_timestamp = NoTimestamp::Skip), FakeNet::default());
-        ingest.fetched(0, fetched(0, 0, &[5, -1, 7, -1], true)).unwrap();
+        ingest.fetched(0, fetched(0, 0, &[5, -1, 7, -1], true));
         assert_eq!(ingest.dispatch(&mut net, 0, Timestamp(0), 100).records, 4);
         assert_eq!(order(&net), [(0, 0), (0, 2)]);
         assert_eq!((ingest.cuts()[0].next, ingest.records()), (4, 4), "there is something to commit");
@@ -340,13 +348,13 @@ fn n6_late_and_future_records_are_counted() {
     let counters = metrics::Counters::default();
     counters.during(|| {
         let (mut ingest, mut net) = (ingest(1, 0), FakeNet::default());
-        ingest.fetched(0, fetched(0, 0, &[100, 5_000, 10], true)).unwrap();
+        ingest.fetched(0, fetched(0, 0, &[100, 5_000, 10], true));
         ingest.dispatch(&mut net, 0, Timestamp(0), 100);
         let mark = ingest.mark(vec![None]).unwrap();
         assert_eq!(mark.watermarks, [Timestamp(98)]);
         assert_eq!(counters.get(metrics::LATE_RECORDS), Some(0), "what counts is the mark before the record");
         ingest.control(&mut net, Control::Mark(Arc::new(mark)));
-        ingest.fetched(0, fetched(0, 3, &[97, 98], true)).unwrap();
+        ingest.fetched(0, fetched(0, 3, &[97, 98], true));
         ingest.dispatch(&mut net, 0, Timestamp(0), 100);
     });
     assert_eq!(counters.get(metrics::LATE_RECORDS), Some(1));

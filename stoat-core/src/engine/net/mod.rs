@@ -23,6 +23,7 @@ use super::lane::{Lane, LaneParts};
 use crate::affinity::{LaneChecks, LanePlace};
 use crate::config::EmitMode;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Gates;
 use crate::id::{LaneId, LaneIdx, SubTopologyId};
 use crate::operator::Child;
 use crate::store::ByteStore;
@@ -50,6 +51,8 @@ pub struct NetBuild<'a> {
     pub wall: Timestamp,
     /// Bytes that all lanes together may keep in caches of clean entries.
     pub cache_budget: usize,
+    /// What becomes of records that fail.
+    pub gates: Arc<Gates>,
     /// Bounds and sizes.
     pub settings: NetSettings,
 }
@@ -172,6 +175,7 @@ pub fn build_lanes(build: &NetBuild<'_>) -> Result<Lanes> {
                 timers_per_mark: build.settings.timers_per_mark,
                 place,
                 cache_budget: build.cache_budget / all as usize,
+                gates: build.gates.clone(),
             });
             workers.push(wiring.worker(lane));
         }

@@ -10,6 +10,7 @@ use super::{DeterministicNet, NetBuild, NetSettings, build_lanes};
 use crate::affinity::LaneChecks;
 use crate::config::EmitMode;
 use crate::error::Result;
+use crate::gate::Gates;
 use crate::hash::lane_of;
 use crate::id::{Epoch, Generation, LaneId, LaneIdx, SubTopologyId};
 use crate::operator::{Child, ForeignTimer};
@@ -231,6 +232,8 @@ pub struct Replay<'a> {
     pub wall: Timestamp,
     /// When aggregations hand on what has changed.
     pub emit: EmitMode,
+    /// What becomes of records that fail.
+    pub gates: Arc<Gates>,
 }
 
 struct Replayer {
@@ -356,12 +359,18 @@ pub fn replay(history: &BTreeMap<Epoch, Segment>, with: &Replay<'_>) -> Result<B
         graph,
         lane_counts: &counts,
         stores: &stores,
-        sink_topics: graph.sinks.iter().map(|s| Arc::from(s.topic.as_str())).collect(),
+        sink_topics: graph
+            .sinks
+            .iter()
+            .map(|s| Arc::from(s.topic.as_str()))
+            .chain(with.gates.letters.iter().map(|l| l.topic.clone()))
+            .collect(),
         sink_partitions: with.sink_partitions.into(),
         watermarks: &watermarks,
         punctuated: &watermarks,
         wall: with.wall,
         cache_budget: 0,
+        gates: with.gates.clone(),
         settings: NetSettings {
             credit: 1 + (with.seed % 3) as u32,
             step_records: 1 + (with.seed % 7) as usize,

@@ -428,6 +428,7 @@ impl Setup {
             punctuated: &self.watermarks,
             wall: Timestamp(self.wall),
             cache_budget: self.cache_budget,
+            gates: Arc::default(),
             settings: self.settings,
         })
         .expect("the graph is right")

@@ -110,7 +110,8 @@ fn graph(declare: fn(&mut Topology)) -> Graph {
 
 fn events(random: &mut Random, subs: u32) -> Vec<Event> {
     let mut all = Vec::new();
-    let (mut time, mut epoch) = (0, 0);
+    // No record may be older than 1970.
+    let (mut time, mut epoch) = (10, 0);
     for i in 0..600 {
         time += random.below(4) as i64;
         all.push(Event::Record {

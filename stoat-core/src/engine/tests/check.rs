@@ -6,6 +6,7 @@ use super::super::message::Control;
 use super::super::net::recording::Entry;
 use super::World;
 use super::model::Model;
+
 use crate::hash::partition_for;
 use crate::topology::graph::Graph;
 
@@ -26,7 +27,7 @@ impl World {
                 match entry {
                     Entry::Record(r) => {
                         let topic = &plan.inputs[r.partition as usize].partition.topic;
-                        let text = |b: &Option<Vec<u8>>| String::from_utf8(b.clone().unwrap()).unwrap();
+                        let text = |b: &Option<Vec<u8>>| String::from_utf8_lossy(b.as_ref().unwrap()).into_owned();
                         model.record(topic, &text(&r.key), &text(&r.value), r.timestamp.0);
                     }
                     Entry::Control(Control::Mark(m)) => model.mark(m),

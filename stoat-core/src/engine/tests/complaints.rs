@@ -88,7 +88,7 @@ impl Broker for Silent {
         out.retain(|e| !matches!(e, Event::Done { op, .. } if Some(*op) == self.lost));
     }
 
-    fn notify(&self, waker: std::task::Waker) {
+    fn notify(&self, waker: Waker) {
         self.inner.notify(waker);
     }
 }

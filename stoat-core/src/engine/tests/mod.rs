@@ -9,12 +9,16 @@ mod complaints;
 mod counts;
 mod failed;
 mod faults;
+mod gates;
 mod model;
 mod money;
 mod owners;
 mod random;
+mod remedies;
+mod restart;
 mod schedules;
 mod shapes;
+mod stalls;
 mod start;
 mod stores;
 mod time;
@@ -22,8 +26,11 @@ mod timers;
 mod waiting;
 mod writes;
 
+use std::task::Waker;
+
 use super::core::{Engine, EngineParts, State};
-use super::net::{DeterministicNet, build_lanes};
+use super::net::{DeterministicNet, NetBuild, build_lanes};
+use super::writer::{StoreWriter, WriteJob};
 use crate::broker::sim::Faults;
 use crate::error::{Error, Result};
 use crate::id::TopicPartition;
@@ -95,7 +102,7 @@ impl World {
             world.cluster.create(topic, PARTITIONS);
             world.sources.push(topic.to_owned());
         }
-        for topic in ["out", "counts", "late"] {
+        for topic in ["out", "counts", "late", "letters"] {
             world.cluster.create(topic, 2);
         }
         world
@@ -103,8 +110,12 @@ impl World {
 
     fn feed(&mut self, record: &Fed) {
         let partition = crate::hash::partition_for(record.key.as_bytes(), PARTITIONS);
-        let (key, value) = (record.key.as_bytes(), record.value.as_bytes());
-        self.cluster.append(record.topic, partition, key, value, record.time);
+        let mut value = record.value.as_bytes().to_vec();
+        if let Some(rest) = record.value.strip_prefix('\u{fffd}') {
+            // What cannot be decoded.
+            value = [b"\xff", rest.as_bytes()].concat();
+        }
+        self.cluster.append(record.topic, partition, record.key.as_bytes(), &value, record.time);
     }
 
     /// As [`World::torment_with`], of records that `record` makes.

@@ -92,9 +92,11 @@ fn i10_a_frozen_owner_that_wakes_after_another_has_claimed_changes_nothing() {
         let second = world.engine(&graph, 3);
         world.finish(second);
         let before = world.cluster.applied().len();
+        let fenced = world.cluster.producer_epoch("app");
         let error = world.run_to_error(&mut first);
         assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
         assert_eq!(world.cluster.applied().len(), before, "it has written nothing");
+        assert_eq!(world.cluster.producer_epoch("app"), fenced, "it has fenced nobody");
         drop(first);
         mine.crash();
         world.disk = mine;

@@ -1,11 +1,13 @@
 //! What must hold at every committed cut, whatever the topology.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::world::World;
 use crate::config::EmitMode;
 use crate::engine::epoch_record::{EPOCH_KEY, EpochRecord, decode};
 use crate::engine::net::recording::{Entry, EpochResult, Replay, Segment, replay};
+use crate::gate::{Gates, Verdicts};
 use crate::id::{Epoch, TopicPartition};
 use crate::plan::Plan;
 use crate::topology::graph::Graph;
@@ -22,7 +24,18 @@ impl World {
     pub(crate) fn plan(&self, graph: &Graph) -> Plan {
         let topics = graph.sources.iter().map(|s| &s.topic).chain(graph.sinks.iter().map(|s| &s.topic));
         let counts = topics.map(|t| (t.clone(), self.cluster.partitions(t))).collect();
-        Plan::new(graph, "app", 1, &counts).unwrap()
+        let mut plan = Plan::new(graph, "app", 1, &counts).unwrap();
+        if let Some(topic) = &self.config(1).dead_letter_topic {
+            plan.add_letters(topic, self.cluster.partitions(topic));
+        }
+        plan
+    }
+
+    /// The gates of a replay: what the broker refused in the run is found to be too large at once.
+    fn gates(&self, graph: &Graph, plan: &Plan) -> Arc<Gates> {
+        let mut plan = plan.clone();
+        plan.sink_limits = plan.sink_topics.iter().map(|t| self.cluster.limit(t).unwrap_or(usize::MAX)).collect();
+        Arc::new(Gates::of(&self.config(1), graph, &plan, Verdicts::default()))
     }
 
     /// All committed epochs, claims left out. Checks that they follow each other (I-3).
@@ -143,6 +156,7 @@ impl World {
                 seed: self.seed * 4 + u64::from(lanes) + 1,
                 wall: self.recording.wall(),
                 emit: self.emit(),
+                gates: self.gates(graph, &plan),
             };
             let again = replay(history, &with).unwrap();
             for cut in cuts {

@@ -49,20 +49,29 @@ pub(crate) fn config(lanes: u32) -> Config {
     c
 }
 
-/// Writes at some later poll. What an old engine left may so be written while a new one runs.
+/// Writes at some later poll. What an old engine left may so be written while a new one runs, even behind what that one
+/// writes, as by a thread that slept meanwhile.
 pub(crate) struct SlowWriter {
     jobs: VecDeque<WriteJob>,
+    /// Left by old engines, and still to be written.
+    stale: Vec<WriteJob>,
     random: Random,
 }
 
 impl StoreWriter for SlowWriter {
     fn submit(&mut self, job: WriteJob) {
+        let old = self.jobs.iter().take_while(|j| j.generation < job.generation).count();
+        self.stale.extend(self.jobs.drain(..old));
         self.jobs.push_back(job);
     }
 
     fn poll(&mut self, out: &mut Vec<(u64, Result<()>)>) {
         while !self.jobs.is_empty() && self.random.below(4) > 0 {
             let job = self.jobs.pop_front().expect("there is one");
+            out.push((job.id, job.run()));
+        }
+        while !self.stale.is_empty() && self.random.below(20) == 0 {
+            let job = self.stale.remove(0);
             out.push((job.id, job.run()));
         }
     }
@@ -131,13 +140,7 @@ impl World {
         self.settings.push((key, value.to_owned()));
     }
 
-    pub(crate) fn engine(&mut self, graph: &Graph, lanes: u32) -> Engine {
-        let disk = self.disk.clone();
-        self.engine_on(&disk, graph, lanes)
-    }
-
-    pub(crate) fn engine_on(&mut self, disk: &TwinDisk, graph: &Graph, lanes: u32) -> Engine {
-        self.ids += 1;
+    pub(crate) fn config(&self, lanes: u32) -> Config {
         let mut config = config(lanes);
         for (k, v) in &self.settings {
             if *k == "stoat.memory.budget" {
@@ -147,6 +150,22 @@ impl World {
                 config.set(k, v).unwrap();
             }
         }
+        config
+    }
+
+    pub(crate) fn engine(&mut self, graph: &Graph, lanes: u32) -> Engine {
+        let disk = self.disk.clone();
+        self.engine_on(&disk, graph, lanes)
+    }
+
+    pub(crate) fn engine_on(&mut self, disk: &TwinDisk, graph: &Graph, lanes: u32) -> Engine {
+        let parts = self.parts(disk, graph, lanes);
+        Engine::new(parts, self.now)
+    }
+
+    pub(crate) fn parts(&mut self, disk: &TwinDisk, graph: &Graph, lanes: u32) -> EngineParts {
+        self.ids += 1;
+        let config = self.config(lanes);
         let seed = (self.seed ^ (self.ids << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let settings = NetSettings {
             credit: 1 + self.random.below(3) as u32,
@@ -159,29 +178,26 @@ impl World {
         let per_poll = self.random.one_of(&[0, 12, 40, 200]);
         let cache = [0, 2 << 10, 16 << 10, usize::MAX, usize::MAX, usize::MAX][(seed / 2 % 6) as usize];
         let recording = self.recording.clone();
-        Engine::new(
-            EngineParts {
-                graph: graph.clone(),
-                broker: Box::new(self.cluster.client("app", "app")),
-                stores: Box::new(disk.open_set()),
-                writer: Box::new(SlowWriter { jobs: VecDeque::new(), random: Random(seed) }),
-                net: Box::new(move |build: &NetBuild<'_>| {
-                    let build = NetBuild {
-                        settings: NetSettings { checks: build.settings.checks, ..settings },
-                        // Now and then nothing clean is kept, or little, so that reads go to the store, and timers that are
-                        // not the next two of a lane are far.
-                        cache_budget: build.cache_budget.min(cache),
-                        ..build.clone()
-                    };
-                    let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(per_poll).impatient(100);
-                    Ok(recording.wrap(Box::new(net), &build))
-                }),
-                config,
-                incarnation: format!("i{}", self.ids),
-                seed,
-            },
-            self.now,
-        )
+        EngineParts {
+            graph: graph.clone(),
+            broker: Box::new(self.cluster.client("app", "app")),
+            stores: Box::new(disk.open_set()),
+            writer: Box::new(SlowWriter { jobs: VecDeque::new(), stale: Vec::new(), random: Random(seed) }),
+            net: Box::new(move |build: &NetBuild<'_>| {
+                let build = NetBuild {
+                    settings: NetSettings { checks: build.settings.checks, ..settings },
+                    // Now and then nothing clean is kept, or little, so that reads go to the store, and timers that are
+                    // not the next two of a lane are far.
+                    cache_budget: build.cache_budget.min(cache),
+                    ..build.clone()
+                };
+                let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(per_poll).impatient(100);
+                Ok(recording.wrap(Box::new(net), &build))
+            }),
+            config,
+            incarnation: format!("i{}", self.ids),
+            seed,
+        }
     }
 
     pub(crate) fn lanes(&mut self) -> u32 {
