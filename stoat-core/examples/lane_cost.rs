@@ -202,7 +202,7 @@ impl Writes {
 
 fn writes() -> Result<Graph> {
     let mut t = Topology::new("writes");
-    t.source::<Values>().process::<Writes>();
+    t.source::<Values>().process::<Writes>().discard();
     t.build()
 }
 

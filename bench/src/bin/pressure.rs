@@ -53,7 +53,7 @@ struct Out;
 #[processor(input = (u64, Vec<u8>), output = Vec<u8>)]
 struct Slow {
     #[state(codec = Bytes)]
-    last: stoat_core::store::Keyed<Vec<u8>>,
+    last: Keyed<Vec<u8>>,
     #[timer]
     later: Timer,
 }

@@ -246,7 +246,7 @@ impl Bench {
         let build = NetBuild {
             graph,
             lane_counts: &[1],
-            stores: &[store.clone()],
+            stores: std::slice::from_ref(&store),
             sink_topics: Arc::new([]),
             sink_partitions: Arc::new([]),
             watermarks: &[Timestamp::MIN],

@@ -178,7 +178,7 @@ fn table(happened: &Chaotic) -> bool {
         "cuts",
         "wrong",
     ];
-    say!("{:>10}{}", head[0], head[1..].iter().map(|h| format!("{h:>11}")).collect::<String>());
+    say!("{:>10}{}", head[0], columns(&head[1..]));
     for row in &happened.rows {
         let r = &row.report;
         let figures = [
@@ -195,7 +195,7 @@ fn table(happened: &Chaotic) -> bool {
             r.cuts,
             r.cuts_wrong,
         ];
-        say!("{:>10}{}", row.story, figures.iter().map(|f| format!("{f:>11}")).collect::<String>());
+        say!("{:>10}{}", row.story, columns(&figures));
     }
     say!("");
     say!(
@@ -210,5 +210,14 @@ fn table(happened: &Chaotic) -> bool {
             say!("  {}: {end}", row.story);
         }
     }
-    happened.rows.iter().all(|r| r.exact())
+    happened.rows.iter().all(stoat_examples::faults::Row::exact)
+}
+
+/// One behind the other, each as wide as the table's columns.
+fn columns(cells: &[impl std::fmt::Display]) -> String {
+    use std::fmt::Write;
+    cells.iter().fold(String::new(), |mut line, cell| {
+        let _ = write!(line, "{cell:>11}");
+        line
+    })
 }

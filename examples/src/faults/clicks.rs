@@ -81,7 +81,8 @@ impl Story for Clicks {
         self.clock += BOUND;
         let mut batch = ProduceBatch::new(Arc::new(["clicks".into()]));
         for p in 0..PARTITIONS {
-            let user = (0..).map(|n| format!("end-{n}").into_bytes()).find(|u| partition_for(u, PARTITIONS) == p);
+            let user =
+                (0..u32::MAX).map(|n| format!("end-{n}").into_bytes()).find(|u| partition_for(u, PARTITIONS) == p);
             push(&mut batch, p, self.clock, &user.unwrap_or_default());
         }
         client.produce(batch).map_err(text).map(drop)

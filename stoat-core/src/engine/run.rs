@@ -209,6 +209,7 @@ pub struct RunCx<'a> {
 
 impl Run {
     /// Begins at a restored cut: opens the inputs and follows the epoch topic.
+    #[expect(clippy::too_many_arguments, reason = "what a generation is made of, by its one caller")]
     pub fn new(
         known: Known,
         specs: Vec<InputSpec>,
@@ -842,10 +843,10 @@ impl Run {
             let what = format!("the broker refuses a record: {e}; it does not say which, so the epoch is tried again");
             return recover(&what, counts);
         };
-        let (t, batch, i) = (&p.transaction, batch as usize, i as usize);
-        let (own, lane) = match batch.checked_sub(t.batches.len()) {
-            Some(before) => (t.before.get(before), Some(before)),
-            None => (t.batches.get(batch), (batch < t.ordered).then_some(batch)),
+        let (transaction, batch, i) = (&p.transaction, batch as usize, i as usize);
+        let (own, lane) = match batch.checked_sub(transaction.batches.len()) {
+            Some(before) => (transaction.before.get(before), Some(before)),
+            None => (transaction.batches.get(batch), (batch < transaction.ordered).then_some(batch)),
         };
         let Some(r) = own.filter(|b| i < b.len()).map(|b| b.get(i)) else {
             return recover(&format!("the broker refuses a record that is not in the transaction: {e}"), true);

@@ -113,10 +113,10 @@ impl Unlucky {
         self.list.update(Vec::new, |l| l.push(r.value))?;
         self.list.update(Vec::new, |l| l.push(0))?;
         self.counts.update(&r.key, || 0, |n| *n += 1)?;
-        self.once.set(r.timestamp + Duration::from_millis(1_000))?;
-        self.often.set(r.timestamp + Duration::from_millis(2_000))?;
+        self.once.set(r.timestamp + Duration::from_secs(1))?;
+        self.often.set(r.timestamp + Duration::from_secs(2))?;
         self.often.cancel(Timestamp::from_millis(2_001))?;
-        self.others.set_for(&"o".to_owned(), r.timestamp + Duration::from_millis(3_000))?;
+        self.others.set_for(&"o".to_owned(), r.timestamp + Duration::from_secs(3))?;
         cx.forward(r.value)?;
         if r.value == 13 { Err(Error::handler("13")) } else { Ok(()) }
     }

@@ -14,6 +14,7 @@ use crate::record::{Origin, Record, RecordBatch};
 /// Which key picks the receiving lane.
 pub(crate) trait HandKey<K>: Send + 'static {
     /// The node's name, where writing can fail.
+    #[expect(clippy::unnecessary_literal_bound, reason = "others give a name of their own")]
     fn name(&self) -> &str {
         ""
     }

@@ -70,7 +70,7 @@ impl Current {
     #[cold]
     fn left_wrong(&mut self, index: usize) -> Error {
         if self.index == REFUSED
-            && let Some(e) = self.affinity.as_ref().and_then(|a| a.refused())
+            && let Some(e) = self.affinity.as_ref().and_then(Affinity::refused)
         {
             return e;
         }

@@ -11,8 +11,11 @@ use crate::store::restore::{Placement, rows};
 use crate::store::{StoreKind, layout};
 use crate::time::Timestamp;
 
-/// All targets by name; a corpus' folder bears it.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// A target: its name, which its corpus' folder bears, and what it does with bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
     ("codecs", codecs),
     ("journal", journal),
     ("coordination", coordination),
@@ -167,8 +170,7 @@ mod tests {
     impl Drop for Input<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                let hex: String = self.1.iter().map(|b| format!("{b:02x}")).collect();
-                eprintln!("target {}: put these bytes into fuzz/corpus/{}: {hex}", self.0, self.0);
+                eprintln!("target {}: put these bytes into fuzz/corpus/{}: {:02x?}", self.0, self.0, self.1);
             }
         }
     }

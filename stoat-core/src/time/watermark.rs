@@ -117,7 +117,9 @@ impl fmt::Debug for Generator {
 /// Finds the time of a record in the record. It runs where records are put in order, before they have a lane: each record is
 /// decoded once more for it.
 #[derive(Clone)]
-pub struct TimestampExtractor(Arc<dyn Fn(&RawRecord<'_>) -> Option<Timestamp> + Send + Sync>);
+pub struct TimestampExtractor(Arc<Extract>);
+
+type Extract = dyn Fn(&RawRecord<'_>) -> Option<Timestamp> + Send + Sync;
 
 impl TimestampExtractor {
     /// Takes the time from the decoded record, which has the broker's timestamp; `None`: it has none. What cannot be decoded

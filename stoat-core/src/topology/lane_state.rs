@@ -4,6 +4,7 @@
 
 use std::marker::PhantomData;
 
+use crate::affinity::Reencode;
 use crate::codec::{Codec, CodecError, Decode, Encode};
 use crate::key::Key;
 use crate::operator::CurrentKey;
@@ -66,7 +67,7 @@ pub struct KeyWriter {
     /// The codec's name.
     pub codec: &'static str,
     /// Decodes bytes and encodes them again; `None` where the result is known to be on the same lane.
-    pub reencode: Option<fn(&[u8], &mut Vec<u8>) -> Result<(), CodecError>>,
+    pub(crate) reencode: Option<Reencode>,
 }
 
 fn decode_current<K, C: Decode<K>>(key: &CurrentKey) -> Result<K, CodecError> {

@@ -83,11 +83,11 @@ fn i08_i09_i10_each_failure_of_each_call_ends_as_the_table_says_and_loses_nothin
             let ended = fail_once(&mut world, &graph, call, kind);
             assert_eq!(world.cluster.failures_left(), 0, "{case}: it did fail");
             match (remedy(call, kind), ended) {
-                (Remedy::Again | Remedy::InitAndAgain | Remedy::LookAgain, Ok(0)) => {}
                 // A commit that needed a second try is followed by an initialisation.
-                (Remedy::CommitAgain | Remedy::Gate | Remedy::Recover { counts: false, .. }, Ok(1)) => {}
+                (Remedy::Again | Remedy::InitAndAgain | Remedy::LookAgain, Ok(0))
+                | (Remedy::CommitAgain | Remedy::Gate | Remedy::Recover { counts: false, .. }, Ok(1)) => {}
                 (Remedy::Recover { counts: true, .. }, Err(e)) => {
-                    assert_eq!(e.kind(), ErrorKind::FaultBudget, "{case}: {e}")
+                    assert_eq!(e.kind(), ErrorKind::FaultBudget, "{case}: {e}");
                 }
                 (Remedy::End(want), Err(e)) => assert_eq!(e.kind(), want, "{case}: {e}"),
                 (want, got) => panic!("{case}: {want:?}, but {got:?}"),

@@ -165,12 +165,11 @@ impl World {
                 if want.outputs.is_empty() && self.at_least_once() {
                     want.outputs.clone_from(&again[&epoch].outputs);
                 }
-                if again[&epoch] != want {
-                    panic!(
-                        "epoch {epoch} again, with {lanes} lanes: {}",
-                        difference(&again[&epoch], &want, &history[&epoch])
-                    );
-                }
+                assert!(
+                    again[&epoch] == want,
+                    "epoch {epoch} again, with {lanes} lanes: {}",
+                    difference(&again[&epoch], &want, &history[&epoch])
+                );
             }
         }
     }

@@ -67,8 +67,11 @@ pub struct Simulation {
     world: World,
     graph: Graph,
     faults: Faults,
-    records: Vec<(String, Option<Vec<u8>>, Option<Vec<u8>>, i64)>,
+    records: Vec<Fed>,
 }
+
+/// Topic, key, value and timestamp of a record that is fed.
+type Fed = (String, Option<Vec<u8>>, Option<Vec<u8>>, i64);
 
 impl Simulation {
     /// Makes the topics, of 3 partitions each. All faults of [`Faults`] happen, each now and then.
@@ -181,6 +184,7 @@ impl Simulated {
     ///
     /// # Errors
     /// When the sink's codecs cannot read the bytes.
+    #[expect(clippy::type_complexity, reason = "the records of each commit, of the sink's types")]
     pub fn commits<S: Sink>(&self) -> Result<Vec<Vec<Record<S::Key, S::Value>>>>
     where
         S::KeyCodec: Decode<S::Key>,
