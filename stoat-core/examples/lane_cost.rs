@@ -16,7 +16,7 @@ use stoat_core::Result;
 use stoat_core::engine::message::{Control, LaneBatch, LaneItem, LaneNet, LaneSource, NetEvent};
 use stoat_core::engine::net::{NetBuild, NetSettings, TokioNet, build_lanes, places};
 use stoat_core::engine::tag::Tag;
-use stoat_core::gate::{Decision, Gates, Handlers};
+use stoat_core::gate::{Deciders, Decision, Gates};
 use stoat_core::hash::{lane_hash, lane_of};
 use stoat_core::id::{Epoch, LaneId, LaneIdx, NodeId, SubTopologyId};
 use stoat_core::operator::{Child, HandBatch, LaneCx, Operator, Outbound, take};
@@ -334,7 +334,7 @@ fn main() -> Result<()> {
         measure("count, re-key, count", &rekey, n, records, &fail)?;
     }
     let graph = writes()?;
-    let skip = Arc::new(Gates::new([Some(Decision::Skip); 3], &Handlers::default()));
+    let skip = Arc::new(Gates::new([Some(Decision::Skip); 3], &Deciders::default()));
     for &n in &lanes {
         measure("processor, gates fail", &graph, n, records, &fail)?;
         measure("processor, gates skip", &graph, n, records, &skip)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::letter::{header, put};
 use super::tally::{Dropped, Tally};
 use super::verdict::{self, Verdict, Verdicts};
-use super::{Decision, Failed, Gate, Handlers, Policy, is_data};
+use super::{Deciders, Decision, Failed, Gate, Policy, is_data};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{SinkId, TopicPartition};
@@ -61,13 +61,13 @@ impl std::fmt::Debug for Gates {
 impl Default for Gates {
     /// All gates fail.
     fn default() -> Self {
-        Self::new([None; 3], &Handlers::default())
+        Self::new([None; 3], &Deciders::default())
     }
 }
 
 impl Gates {
     /// What is configured (decode, process, produce), else what the topology declares.
-    pub fn new(configured: [Option<Decision>; 3], declared: &Handlers) -> Self {
+    pub fn new(configured: [Option<Decision>; 3], declared: &Deciders) -> Self {
         let [decode, process, produce] = configured;
         Self {
             decode: Policy::of(decode, declared.decode.as_ref()),

@@ -141,7 +141,7 @@ pub type Handler = Arc<dyn Fn(&Failed<'_>) -> Decision + Send + Sync>;
 
 /// The handlers that a topology declares.
 #[derive(Clone, Default)]
-pub struct Handlers {
+pub struct Deciders {
     /// At decode.
     pub decode: Option<Handler>,
     /// At process.
@@ -150,9 +150,9 @@ pub struct Handlers {
     pub produce: Option<Handler>,
 }
 
-impl fmt::Debug for Handlers {
+impl fmt::Debug for Deciders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handlers")
+        f.debug_struct("Deciders")
             .field("decode", &self.decode.is_some())
             .field("process", &self.process.is_some())
             .field("produce", &self.produce.is_some())

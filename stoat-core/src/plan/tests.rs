@@ -32,7 +32,7 @@ fn source(node: u32, topic: &str) -> SourceDecl {
 fn graph() -> Graph {
     let mut g = Graph {
         name: "t".to_owned(),
-        handlers: crate::gate::Handlers::default(),
+        handlers: crate::gate::Deciders::default(),
         nodes: vec![
             node(0, "lines", NodeKind::Source(0), 0, &[], &[1]),
             node(1, "words", NodeKind::HandOver, 0, &[0], &[2]),

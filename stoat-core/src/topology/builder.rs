@@ -8,7 +8,7 @@ use super::lane_state::{Lane, SourceLane};
 use super::stream::Stream;
 use crate::codec::codec_id;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gate::{Decision, Failed, Handlers};
+use crate::gate::{Deciders, Decision, Failed};
 use crate::id::{NodeId, SinkId, StoreId, SubTopologyId};
 use crate::operator::source::{ScheduleOperator, SourceOperator};
 use crate::schedule::{Schedule, Timetable, emitter};
@@ -183,7 +183,7 @@ pub(crate) struct Draft {
     stores: Vec<StoreDecl>,
     /// The fragments that are being declared, from the outside in.
     fragments: Vec<&'static str>,
-    handlers: Handlers,
+    handlers: Deciders,
     /// What was found wrong while declaring.
     pub(crate) problems: Vec<String>,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::codec::{CodecError, Decode, Encode, codec_id};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gate::Handlers;
+use crate::gate::Deciders;
 use crate::id::{LaneIdx, NodeId, SinkId, StoreId, SubTopologyId};
 use crate::operator::{Child, Operator};
 use crate::schedule::{Emitter, Timetable};
@@ -28,7 +28,7 @@ pub struct Graph {
     /// The stores, by [`StoreId`].
     pub stores: Vec<StoreDecl>,
     /// What the topology decides about records that fail.
-    pub handlers: Handlers,
+    pub handlers: Deciders,
     /// The number of sub-topologies; ids are stages: feeders have smaller numbers.
     pub subs: u32,
     /// The nodes that fragments have made, each with the name of its fragment's place.

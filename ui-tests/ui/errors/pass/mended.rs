@@ -149,6 +149,28 @@ mod s106 {
     fn main() {}
 }
 
+/// two ways for the watermark to follow the records
+mod s107 {
+    use stoat_core::prelude::*;
+    use stoat_ui_tests::*;
+
+    #[source(topic = "clicks", key = UserId, value = Event, out_of_orderness = "10s")]
+    struct Clicks;
+
+    fn main() {}
+}
+
+/// no pause is long enough to close what is open
+mod s108 {
+    use stoat_core::prelude::*;
+    use stoat_ui_tests::*;
+
+    #[source(topic = "clicks", key = UserId, value = Event, close_on_idle = "30s")]
+    struct Clicks;
+
+    fn main() {}
+}
+
 /// a codec cannot write (or read) this type
 mod s110 {
     use stoat_core::prelude::*;

@@ -26,6 +26,8 @@ fn main() {
     assert_eq!(Maybe::NAME, "perhaps");
     assert_eq!(<<Maybe as Source>::KeyCodec as Codec>::NAME, "Utf8");
     assert_eq!(Old::watermark().idleness.as_secs(), 60);
-    assert_eq!(Raw::watermark(), Default::default());
+    let default = stoat_core::time::WatermarkStrategy::default();
+    assert_eq!(Raw::watermark().out_of_orderness, default.out_of_orderness);
+    assert_eq!(Raw::watermark().idleness, default.idleness);
     assert_eq!(Out::TOPIC, "out");
 }
