@@ -230,7 +230,7 @@ fn i10_a_fatal_error_passes_the_gates_by_and_cannot_be_swallowed() {
     let mut d = driver(graph(|t| t.source::<In>().process::<LooksAway>().sink::<Out>()), all(Decision::Skip));
     d.pipe::<In>(&"k".to_owned(), &0, 0).unwrap();
     let e = d.pipe::<In>(&"k".to_owned(), &50, 0).unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::Lane, "{e}");
+    assert_eq!(e.kind(), ErrorKind::TimerLaneAffinity, "{e}");
     assert!(e.to_string().contains("in-0@1"), "{e}");
 }
 
