@@ -33,6 +33,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (LATE_RECORDS, "Records of sources whose time lies before the watermark"),
     (FUTURE_RECORDS, "Records of sources whose time lies too far ahead of the wall clock to move the watermark"),
     (DROPPED_RECORDS, "Records that were dropped, by reason"),
+    (DEAD_LETTERS, "Records that were written to the dead-letter topic"),
 ];
 
 /// Records of sources whose time lies before the mark before them. They are processed like others: what is too late for a
@@ -47,7 +48,10 @@ pub const FUTURE_RECORDS: &str = "stoat.watermark.future.records.total";
 pub const DROPPED_RECORDS: &str = "stoat.dropped.records.total";
 
 /// The values of `reason` in [`DROPPED_RECORDS`].
-pub const DROP_REASONS: &[&str] = &[NO_TIMESTAMP];
+pub const DROP_REASONS: &[&str] = &[NO_TIMESTAMP, "null_key", "null_value", "decode", "process", "produce"];
+
+/// Records that were written to the dead-letter topic, once committed.
+pub const DEAD_LETTERS: &str = "stoat.dead.letters.total";
 
 /// A record without a timestamp, of a source with `no_timestamp = skip`.
 pub const NO_TIMESTAMP: &str = "no_timestamp";

@@ -864,8 +864,13 @@ impl Run {
         };
         let sink = SinkId(r.topic_idx);
         let origin = self.ingest.origin(tag.number);
-        let source = origin.map(|o| (&self.known.plan.inputs[o.partition as usize].partition, o.offset));
-        let place = source.map_or_else(|| "a timer or punctuator".to_owned(), |(tp, offset)| format!("{tp}@{offset}"));
+        // A schedule's records are of no partition.
+        let source =
+            origin.and_then(|o| Some((&self.known.plan.inputs.get(o.partition as usize)?.partition, o.offset)));
+        let place = origin.map_or_else(
+            || "a timer or punctuator".to_owned(),
+            |o| format!("{}@{}", self.ingest.partition_name(o.partition), o.offset),
+        );
         let error = Error::new(
             ErrorKind::Refused,
             format!(
@@ -917,7 +922,7 @@ impl Run {
         p.transaction = Arc::default();
         p.tags = Vec::new();
         let cuts = &p.cuts;
-        self.verdicts.committed(|partition| cuts.get(partition as usize).map_or(0, |c| c.next));
+        self.verdicts.committed(|partition| cuts.get(partition as usize).map(|c| c.next));
         if !p.tally.is_empty() {
             p.tally.publish();
         }

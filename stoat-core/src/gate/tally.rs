@@ -1,6 +1,7 @@
 //! What was left out, counted by reason; part of an epoch like all else: counted once, when it has committed.
 
 use super::Gate;
+use crate::metrics::{DEAD_LETTERS, counter, dropped};
 
 /// Why an operator left a record out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +44,6 @@ pub struct Tally {
     pub letters: u64,
 }
 
-/// Records left out, by reason.
-const DROPPED: &str = "stoat.dropped.records.total";
-/// Records written to the dead-letter topic.
-const LETTERS: &str = "stoat.dead.letters.total";
 const GATES: [Gate; 3] = [Gate::Decode, Gate::Process, Gate::Produce];
 
 impl Tally {
@@ -69,18 +66,16 @@ impl Tally {
     /// Adds to the metrics. With zeros it makes them known: what is zero from the start can be watched.
     pub(crate) fn publish(&self) {
         for reason in Dropped::ALL {
-            metrics::counter!(DROPPED, "reason" => reason.name()).increment(self.dropped[reason as usize]);
+            dropped(reason.name()).increment(self.dropped[reason as usize]);
         }
         for gate in GATES {
-            metrics::counter!(DROPPED, "reason" => gate.name()).increment(self.failed[gate as usize]);
+            dropped(gate.name()).increment(self.failed[gate as usize]);
         }
-        metrics::counter!(LETTERS).increment(self.letters);
+        counter(DEAD_LETTERS).increment(self.letters);
     }
 
-    /// Tells the metrics' meaning, and that they exist.
+    /// Makes the metrics known.
     pub(crate) fn describe() {
-        metrics::describe_counter!(DROPPED, metrics::Unit::Count, "records left out, by reason, once committed");
-        metrics::describe_counter!(LETTERS, metrics::Unit::Count, "records written to the dead-letter topic");
         Self::default().publish();
     }
 }

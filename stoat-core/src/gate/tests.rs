@@ -230,7 +230,7 @@ fn i10_a_fatal_error_passes_the_gates_by_and_cannot_be_swallowed() {
     let mut d = driver(graph(|t| t.source::<In>().process::<LooksAway>().sink::<Out>()), all(Decision::Skip));
     d.pipe::<In>(&"k".to_owned(), &0, 0).unwrap();
     let e = d.pipe::<In>(&"k".to_owned(), &50, 0).unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::Lane, "{e}");
+    assert_eq!(e.kind(), ErrorKind::TimerLaneAffinity, "{e}");
     assert!(e.to_string().contains("in-0@1"), "{e}");
 }
 
@@ -324,17 +324,22 @@ fn a_verdict_holds_for_the_same_bytes_of_the_same_cause_until_its_record_is_comm
     assert!(v.find(origin(4), &Path::default(), SinkId(0), hash(b"b")).is_none(), "other bytes are tried");
     assert!(v.find(origin(5), &Path::default(), SinkId(0), hash(b"a")).is_none());
     assert!(v.find(origin(4), &Path::default(), SinkId(1), hash(b"a")).is_none());
-    v.committed(|_| 4);
+    v.committed(|_| Some(4));
     assert!(!v.is_empty(), "4 is not committed yet");
-    v.committed(|_| 5);
+    v.committed(|_| Some(5));
     assert!(v.is_empty());
     assert!(v.add(verdict(None, b"a")), "of a timer: for some epochs");
-    (0..16).for_each(|_| v.committed(|_| 99));
+    (0..16).for_each(|_| v.committed(|_| Some(99)));
     assert!(!v.is_empty());
-    v.committed(|_| 99);
+    v.committed(|_| Some(99));
+    assert!(v.is_empty());
+    assert!(v.add(verdict(origin(9), b"a")), "of a schedule: for some epochs, too");
+    (0..16).for_each(|_| v.committed(|_| None));
+    assert!(!v.is_empty());
+    v.committed(|_| None);
     assert!(v.is_empty());
     assert!(v.refused_blindly() && !v.refused_blindly(), "the second time in a row is no news");
-    v.committed(|_| 0);
+    v.committed(|_| Some(0));
     assert!(v.refused_blindly());
 }
 

@@ -11,13 +11,13 @@ use crate::id::SinkId;
 use crate::record::{Headers, Origin};
 use crate::time::Timestamp;
 
-/// Epochs that may commit before a verdict on what no record caused is forgotten.
+/// Epochs that may commit before a verdict on what no source record caused is forgotten.
 const EPOCHS: u32 = 16;
 
 /// What a gate decided about one output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The source record that caused it; `None`: a timer, a punctuator or a barrier, which the path names.
+    /// The record of a source or a schedule that caused it; `None`: a timer, a punctuator or a barrier, which the path names.
     pub origin: Option<Origin>,
     /// Which of the outputs that come from there.
     pub path: Path,
@@ -79,12 +79,14 @@ impl Verdicts {
         !std::mem::replace(&mut self.blind, true)
     }
 
-    /// An epoch has committed: drops the verdicts on what lies before `next`, the offsets that it reached by partition.
-    pub fn committed(&mut self, next: impl Fn(u32) -> i64) {
+    /// An epoch has committed: drops the verdicts on what lies before `next`, the offsets that it reached by partition;
+    /// `None`: it is no partition, but a schedule.
+    pub fn committed(&mut self, next: impl Fn(u32) -> Option<i64>) {
         self.blind = false;
         self.held.retain_mut(|(v, epochs)| {
             *epochs += 1;
-            v.origin.map_or(*epochs <= EPOCHS, |o| o.offset >= next(o.partition))
+            let reached = v.origin.and_then(|o| Some((o.offset, next(o.partition)?)));
+            reached.map_or(*epochs <= EPOCHS, |(offset, next)| offset >= next)
         });
     }
 }

@@ -39,8 +39,8 @@ impl<S: Source> SourceOperator<S> {
         Error::new(
             ErrorKind::Codec,
             format!(
-                "a record of {} has no timestamp ({}): set message.timestamp.type=LogAppendTime on the topic, or have its \
-                 producer set one",
+                "a record of {} has no timestamp ({}): set message.timestamp.type=LogAppendTime on the topic, have its \
+                 producer set one, or skip such records with `#[source(.., no_timestamp = skip)]`",
                 self.name, raw.timestamp
             ),
         )

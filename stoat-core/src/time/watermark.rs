@@ -75,7 +75,7 @@ impl WatermarkStrategy {
 /// What becomes of a record without a timestamp: Kafka's -1, what an extractor finds none for, and times before 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTimestamp {
-    /// It ends the application, which names it.
+    /// The decode gate decides about it (see [`gate`](crate::gate)): unless it says otherwise, the application ends and names it.
     Fail,
     /// It is dropped and counted in `stoat.dropped.records.total{reason="no_timestamp"}`.
     Skip,

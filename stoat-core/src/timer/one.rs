@@ -72,6 +72,10 @@ impl<K: Key, C, S> Timer<K, C, S> {
     /// # Errors
     /// As [`Timer::set`].
     pub fn get(&mut self) -> Result<Option<Timestamp>> {
+        self.read().map_err(|e| self.pending.current.note(e))
+    }
+
+    fn read(&mut self) -> Result<Option<Timestamp>> {
         let p = &mut self.pending;
         p.current.keyed()?;
         let key = p.current.key.clone();

@@ -295,6 +295,8 @@ fn an_error_of_a_timer_handler_names_node_and_timer() {
 enum Op {
     Set(u8, i64),
     Cancel(u8, i64),
+    /// A handler that sets and cancels, and is undone.
+    Undo(u8, Vec<(i64, bool)>),
     Foreign(u8, i64, bool),
     Get(u8),
     Fire(i64),
@@ -309,6 +311,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (key.clone(), time.clone()).prop_map(|(k, t)| Op::Set(k, t)),
         2 => (key.clone(), time.clone()).prop_map(|(k, t)| Op::Cancel(k, t)),
+        2 => (key.clone(), proptest::collection::vec((time.clone(), any::<bool>()), 1..4))
+            .prop_map(|(k, writes)| Op::Undo(k, writes)),
         1 => (key.clone(), time.clone(), any::<bool>()).prop_map(|(k, t, set)| Op::Foreign(k, t, set)),
         1 => key.prop_map(Op::Get),
         3 => time.prop_map(Op::Fire),
@@ -401,6 +405,18 @@ fn check<F: Ops>(ops: Vec<Op>, lanes: u32) {
             Op::Cancel(k, t) if mine(k) => {
                 at(&mut field, n, &name(k), |f| f.cancel_at(Timestamp(t))).unwrap();
                 model.retain(|(time, key)| *key != name(k) || (!F::ONE && *time != t));
+            }
+            Op::Undo(k, writes) if mine(k) => {
+                let uncommitted = field.weight().uncommitted;
+                let key = current(name(k).as_bytes(), true);
+                let (timestamp, path) = (Timestamp(1000 + n as i64), Path::default());
+                field.enter(&Entered { key: &key, timestamp, number: n, path: &path, undo: true });
+                for (t, set) in writes {
+                    if set { field.set_at(Timestamp(t)).unwrap() } else { field.cancel_at(Timestamp(t)).unwrap() }
+                }
+                field.undo().unwrap();
+                field.leave(0).unwrap();
+                assert_eq!(field.weight().uncommitted, uncommitted, "nothing is left to be committed");
             }
             Op::Foreign(k, t, set) if mine(k) => {
                 let cancel = (!F::ONE && !set).then_some(Timestamp(t));
