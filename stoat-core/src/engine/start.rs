@@ -58,7 +58,7 @@ pub struct Known {
     pub plan: Plan,
     /// The epoch topic.
     pub epochs: Arc<str>,
-    /// Where the changelogs are, by [`StoreId`](crate::id::StoreId).
+    /// Where the changelogs are, by [`StoreId`].
     pub targets: Vec<ChangelogTarget>,
     /// The plan record as of the claim.
     pub plan_record: PlanRecord,
@@ -180,7 +180,7 @@ pub struct StartCx<'a> {
     pub config: &'a Config,
     /// The broker and the store writer.
     pub io: &'a mut Io,
-    /// All stores, by [`StoreId`](crate::id::StoreId); opened by the caller.
+    /// All stores, by [`StoreId`]; opened by the caller.
     pub stores: &'a mut Vec<Arc<dyn ByteStore>>,
     /// Opens stores.
     pub set: &'a mut dyn StoreSet,
