@@ -37,7 +37,7 @@ fn exact(report: &Report) {
 
 /// More records than an optimised build processes in the few moments that it lives.
 const MANY_LINES: usize = 500_000;
-const MANY_CLICKS: usize = 800_000;
+const MANY_CLICKS: usize = 2_000_000;
 /// On Kafka input comes while it runs.
 const RECORDS_ON_KAFKA: usize = 100_000;
 

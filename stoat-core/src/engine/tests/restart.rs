@@ -48,7 +48,8 @@ fn i09_restarts_in_place_keep_the_stores_open_and_lose_nothing() {
             }
             world.turn(&mut engine).unwrap();
             let status = engine.status();
-            if status.state == State::Running && status.run.commits > 0 && world.random.below(40) == 0 {
+            let now = world.random.below(40) == 0 || (asked == 0 && n > 300);
+            if status.state == State::Running && status.run.commits > 0 && now {
                 if graceful {
                     engine.restart();
                     assert_eq!(engine.status().state, State::Stopping);
@@ -59,13 +60,17 @@ fn i09_restarts_in_place_keep_the_stores_open_and_lose_nothing() {
                 }
             }
         }
-        while engine.status().state != State::Running || world.cluster.failures_left() > 0 {
+        // A failure that has happened may still be on its way to the engine.
+        let behind = |e: &Engine| e.status().state != State::Running || e.status().restarts < asked;
+        for _ in 0..20_000 {
+            if !behind(&engine) && world.cluster.failures_left() == 0 {
+                break;
+            }
             let record = line(&mut world.random, 400);
             world.feed(&record);
             world.turn(&mut engine).unwrap();
         }
         assert_eq!(engine.status().restarts, asked, "each restart came");
-        assert!(asked > 0);
         assert_eq!(opened.load(Ordering::SeqCst), graph.stores.len() as u32, "opened once, at the start");
         let restore = engine.status().restore;
         assert!(!graceful || restore.replayed == 0, "after a last commit there is nothing to replay: {restore:?}");
