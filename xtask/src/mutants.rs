@@ -42,11 +42,11 @@ const MUTANTS: &[Mutant] = &[
         name: "stores-before-kafka",
         changes: &[(
             RUN,
-            "        let op = cx.io.submit(Command::Transact(Box::new(transaction)));\n",
+            "        let op = cx.io.submit(Command::Transact(p.transaction.clone()));\n",
             "        if crate::mutant(\"stores-before-kafka\") {\n            \
              for (s, b) in store_batches(&self.known.targets, p.rows.clone(), &[], p.epoch, cx.wall, false) {\n                \
              let _ = cx.stores[s.0 as usize].apply(self.generation, &b);\n            }\n        }\n        \
-             let op = cx.io.submit(Command::Transact(Box::new(transaction)));\n",
+             let op = cx.io.submit(Command::Transact(p.transaction.clone()));\n",
         )],
     },
     Mutant {
@@ -61,10 +61,10 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "timer-on-wrong-lane",
         changes: &[(
-            "stoat-core/src/engine/net/mod.rs",
-            "                let lane = lane_of(lane_hash(key), lanes.len() as u32) as usize;\n",
-            "                let mut lane = lane_of(lane_hash(key), lanes.len() as u32) as usize;\n                \
-             if crate::mutant(\"timer-on-wrong-lane\") {\n                    lane = (lane + 1) % lanes.len();\n                }\n",
+            "stoat-core/src/timer/pending.rs",
+            "            if lane_of(hash, self.lanes) != self.lane {\n",
+            "            let mine = (self.lane + u32::from(crate::mutant(\"timer-on-wrong-lane\"))) % self.lanes;\n            \
+             if lane_of(hash, self.lanes) != mine {\n",
         )],
     },
     Mutant {
@@ -81,18 +81,18 @@ const MUTANTS: &[Mutant] = &[
         name: "dropped-epoch-on-abort",
         changes: &[(
             RUN,
-            "            BrokerErrorKind::Fenced => recover(true, true),\n",
-            "            BrokerErrorKind::Abort if crate::mutant(\"dropped-epoch-on-abort\") => {\n                \
+            "            Remedy::Recover { look_first, counts } => recover(look_first, counts),\n",
+            "            Remedy::Recover { .. } if e.kind == BrokerErrorKind::Abort && crate::mutant(\"dropped-epoch-on-abort\") => {\n                \
              self.committed(cx, Committed::default());\n                Ok(())\n            }\n            \
-             BrokerErrorKind::Fenced => recover(true, true),\n",
+             Remedy::Recover { look_first, counts } => recover(look_first, counts),\n",
         )],
     },
     Mutant {
         name: "swallowed-fatal",
         changes: &[(
             RUN,
-            "                match error.kind() {\n",
-            "                match error.kind() {\n                    _ if crate::mutant(\"swallowed-fatal\") => Ok(()),\n",
+            "                Err(Self::fault(error))\n",
+            "                if crate::mutant(\"swallowed-fatal\") { Ok(()) } else { Err(Self::fault(error)) }\n",
         )],
     },
     Mutant {
@@ -106,10 +106,10 @@ const MUTANTS: &[Mutant] = &[
             ),
             (
                 "stoat-core/src/engine/core.rs",
-                "        let counts = plan.lane_counts();\n        let build",
+                "        let counts = plan.lane_counts();\n        let gates",
                 "        let watermarks = if crate::mutant(\"late-record-after-restart\") {\n            \
              vec![Timestamp::MIN; watermarks.len()]\n        } else {\n            watermarks\n        };\n        \
-             let counts = plan.lane_counts();\n        let build",
+             let counts = plan.lane_counts();\n        let gates",
             ),
         ],
     },
@@ -117,9 +117,8 @@ const MUTANTS: &[Mutant] = &[
         name: "timer-fired-twice",
         changes: &[(
             "stoat-core/src/timer/pending.rs",
-            "        *self.rows.write(slot, time) = None;\n        Some((time, key))\n",
-            "        if !crate::mutant(\"timer-fired-twice\") {\n            *self.rows.write(slot, time) = None;\n        }\n        \
-             Some((time, key))\n",
+            "        *self.rows.write(first.slot, first.time) = None;\n",
+            "        if !crate::mutant(\"timer-fired-twice\") {\n            *self.rows.write(first.slot, first.time) = None;\n        }\n",
         )],
     },
 ];

@@ -32,6 +32,8 @@ const STATELESS: &[&str] = &[
 const ENDS: &[&str] = &["sink", "for_each", "discard"];
 /// Methods that make several streams out of one.
 const SPLITS: &[&str] = &["fan_out", "split", "split_late"];
+/// Methods of the builder that make no stream.
+const SETTINGS: &[&str] = &["on_decode_error", "on_process_error", "on_produce_error"];
 /// Methods whose node has the name of its type.
 const TYPED: &[&str] = &["source", "scheduled", "sink", "process", "process_with"];
 
@@ -472,6 +474,7 @@ impl Reader<'_> {
         let receiver = self.expr(&call.receiver);
         let method = plain(&call.method);
         match receiver {
+            Value::Builder if SETTINGS.contains(&&*method) => Value::Other,
             Value::Builder => {
                 let others = self.arguments(call);
                 let of = first_type(call);
