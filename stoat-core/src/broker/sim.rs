@@ -497,9 +497,7 @@ impl SimClient {
         if let Some(topic) = state.missing(&t.batches).or_else(|| state.missing(&t.before)) {
             return Err(BrokerError::new(BrokerErrorKind::UnknownTopic, format!("topic `{topic}` does not exist")));
         }
-        if self.away == 0
-            && let Some(place) = state.refuses(&t)
-        {
+        if let Some(place) = state.refuses(&t) {
             state.refusals += 1;
             // Of a batch of records it does not say which is too large; the next attempt sends them one by one.
             let blind = !state.blind && state.draw(3) == 0;

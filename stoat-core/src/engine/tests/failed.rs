@@ -10,6 +10,8 @@ pub(super) const FAILED: &[(u64, u64)] = &[
     (3_100, 2_003_234),
     (3_200, 1_003_367),
     (3_200, 2_003_372),
+    // The simulated broker took what it refuses while it could not be reached.
+    (9_000, 11_009_059),
 ];
 
 /// Seeds that fail and whose cause is not found yet; `STOAT_SIM_OPEN=1` runs them.
