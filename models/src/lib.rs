@@ -1,12 +1,13 @@
-//! Models of what is synchronised by hand, for loom, which tries every interleaving.
+//! Models of what is synchronised by hand, for loom and shuttle, which try every interleaving.
 //!
 //! Each is a transcription of a few lines of the engine, which it names: statement by statement, in the same order, with the
 //! same memory orderings. Who changes those lines changes them here too. Each model takes a mistake as an argument, so that one
 //! can see it fail; where loom finds a deadlock it ends the process, so only those mistakes are tests that fail otherwise.
 //!
-//! Not modelled: how a lane goes to sleep (`Task::run`, `LaneShared::deliver`). It rests on `SeqCst`, which loom treats as
-//! `AcqRel`, and so finds sleepers that no machine has.
+//! How a lane goes to sleep is in `sleep`, for shuttle.
 #![cfg(test)]
+
+mod sleep;
 
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex, Notify};

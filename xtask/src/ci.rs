@@ -12,7 +12,7 @@ const NEW_SEEDS: u64 = 500;
 
 pub(crate) fn run(install: bool) -> Result<()> {
     let target = target()?;
-    let mut steps = Steps::new(9);
+    let mut steps = Steps::new(10);
     let mut failures = Vec::new();
     // A failure does not hide what the later steps would say.
     let mut note = |result: Result<()>| {
@@ -62,10 +62,13 @@ pub(crate) fn run(install: bool) -> Result<()> {
     steps.next("tests");
     note(machine.test(&[]));
 
+    steps.next("models of what is synchronised by hand");
+    note(run_command(cargo().args(["test", "--quiet", "--release", "--locked", "--manifest-path", "models/Cargo.toml"])));
+
     steps.next("simulator, new seeds");
     note(sim::on(cargo(), NEW_SEEDS, None));
 
-    eprintln!("\n{} of 9 steps failed, in {}", failures.len(), steps.elapsed());
+    eprintln!("\n{} of 10 steps failed, in {}", failures.len(), steps.elapsed());
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
 }
 

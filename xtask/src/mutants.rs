@@ -121,6 +121,15 @@ const MUTANTS: &[Mutant] = &[
             "        if !crate::mutant(\"timer-fired-twice\") {\n            *self.rows.write(first.slot, first.time) = None;\n        }\n",
         )],
     },
+    Mutant {
+        name: "lost-dead-letter",
+        changes: &[(
+            "stoat-core/src/gate/lane.rs",
+            "        self.emit(letters.sink, key, value, timestamp, headers);\n",
+            "        if !crate::mutant(\"lost-dead-letter\") {\n            \
+             self.emit(letters.sink, key, value, timestamp, headers);\n        }\n",
+        )],
+    },
 ];
 
 /// Copies the sources, puts the faults in, and runs the simulator with each.
