@@ -63,7 +63,14 @@ pub(crate) fn run(install: bool) -> Result<()> {
     note(machine.test(&[]));
 
     steps.next("models of what is synchronised by hand");
-    note(run_command(cargo().args(["test", "--quiet", "--release", "--locked", "--manifest-path", "models/Cargo.toml"])));
+    note(run_command(cargo().args([
+        "test",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--manifest-path",
+        "models/Cargo.toml",
+    ])));
 
     steps.next("simulator, new seeds");
     note(sim::on(cargo(), NEW_SEEDS, None));

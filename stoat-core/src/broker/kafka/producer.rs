@@ -280,6 +280,10 @@ impl Producers<'_> {
     fn abort_after(&mut self, trouble: Trouble, t: &Transaction) -> BrokerError {
         let session = self.session.as_ref().expect("a transaction has a session");
         let client = Arc::clone(&session.client);
+        let trouble = match trouble {
+            Trouble::Call(what, f) => Trouble::Call(what, why(&client, f)),
+            other => other,
+        };
         let fatal = matches!(&trouble, Trouble::Call(_, f) if f.fatal);
         let aborted = !fatal && {
             let deadline = Instant::now() + ABORT;
@@ -381,6 +385,19 @@ impl Producers<'_> {
         // Nothing of this call may be sent after the answer.
         self.plain = None;
         Err(self.judge(trouble, verdict, &mut places()))
+    }
+}
+
+/// What made the transaction fail, where the call only says that the transaction is in the wrong state for it: another
+/// part of it failed first, perhaps a moment ago, and the client keeps the reason for the next call. That is
+/// `begin_transaction`, which cannot succeed while a transaction is open and so changes nothing.
+fn why(client: &Client, f: Failure) -> Failure {
+    if f.code != Code::STATE || f.fatal {
+        return f;
+    }
+    match client.begin_transaction() {
+        Err(first) if first.code != Code::STATE && (first.abort || first.fatal) => first,
+        _ => f,
     }
 }
 
