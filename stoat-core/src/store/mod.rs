@@ -20,6 +20,7 @@ pub(crate) mod merge;
 pub(crate) mod overlay;
 #[cfg(test)]
 mod tests;
+mod timers;
 
 pub use key_value::KeyValueStore;
 pub use keyed::Keyed;
