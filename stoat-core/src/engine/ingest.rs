@@ -503,7 +503,7 @@ impl Ingest {
         // No record has this number, nor do those behind it follow from one before it.
         self.journal.push(Stretch { number, partition: NO_PARTITION, offset: 0 });
         match &control {
-            Control::Tick(wall) => self.wall = *wall,
+            Control::Tick(tick) => self.wall = tick.wall,
             Control::Mark(mark) => {
                 self.marked.clone_from(&mark.watermarks);
                 self.moved = true;

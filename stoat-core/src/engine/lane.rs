@@ -424,9 +424,10 @@ impl Lane {
     fn begin(&mut self, message: Passed) -> Box<Clocked> {
         let before = self.now;
         let (domain, upto, limit, since) = match &message.control {
-            Control::Tick(wall) => {
-                self.now.wall = *wall;
-                (TimeDomain::Wall, *wall, None, Some(before.wall))
+            Control::Tick(tick) => {
+                self.now.wall = tick.wall;
+                // Punctuators are due at the first tick that reaches them, cut or not.
+                (TimeDomain::Wall, tick.wall, tick.limits[self.id.sub.0 as usize].clone(), Some(before.wall))
             }
             Control::Mark(mark) => {
                 let limit = mark.limits[self.id.sub.0 as usize].clone();
@@ -473,8 +474,8 @@ impl Lane {
                 self.marked(number, c.upto, fx)?
             }
             TimeDomain::Wall => {
-                let nth = self.pending(number, TimeDomain::Wall, c.upto)?.nth;
-                fx.events.push(NetEvent::Ticked { lane: self.id, number, nth: nth.map(|p| p.time) });
+                let Left { more_due, nth, .. } = self.pending(number, TimeDomain::Wall, c.upto)?;
+                fx.events.push(NetEvent::Ticked { lane: self.id, number, more_due, nth });
                 Timestamp::MIN
             }
         };

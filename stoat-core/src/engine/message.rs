@@ -54,7 +54,7 @@ pub enum Control {
     /// The watermarks moved.
     Mark(Arc<Mark>),
     /// The wall clock moved.
-    Tick(Timestamp),
+    Tick(Arc<Tick>),
     /// The epoch ends here.
     Barrier(Epoch),
     /// The bytes of this epoch are in the stores: other keys are read as of it from here on.
@@ -67,6 +67,15 @@ pub struct Mark {
     /// The watermark of each sub-topology's own sources; [`Timestamp::MIN`] where it has none, or none yet.
     pub watermarks: Vec<Watermark>,
     /// Up to where each sub-topology fires; `None`: to its watermark.
+    pub limits: Vec<Option<Position>>,
+}
+
+/// A tick of the wall clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// What the clock says.
+    pub wall: Timestamp,
+    /// Up to where each sub-topology fires; `None`: to what the clock says.
     pub limits: Vec<Option<Position>>,
 }
 
@@ -132,8 +141,10 @@ pub enum NetEvent {
         lane: LaneId,
         /// The tick's ingest number.
         number: u64,
-        /// The time of its n-th pending wall-clock timer; `None`: it has no more than n.
-        nth: Option<Timestamp>,
+        /// Whether timers at or before what the clock says are left.
+        more_due: bool,
+        /// The position of its n-th pending wall-clock timer; `None`: it has no more than n.
+        nth: Option<Position>,
     },
     /// A handler failed, or something else that ends this engine generation.
     Fault {

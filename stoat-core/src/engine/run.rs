@@ -9,7 +9,7 @@ use super::epoch::{changelog_batch, epoch_batch, merge, store_batches};
 use super::epoch_record::{EpochRecord, InputCut};
 use super::ingest::{Cut, Ingest, InputSpec, Limits};
 use super::io::{Io, Reaction};
-use super::message::{Control, Frozen, LaneNet, NetEvent, Position};
+use super::message::{Control, Frozen, LaneNet, NetEvent, Position, Tick};
 use super::remedy::{Call, Remedy, remedy};
 use super::schedules::Schedules;
 use super::start::{Known, taken_over};
@@ -98,7 +98,7 @@ struct Pending {
     tags: Vec<Tags>,
     /// What was left out.
     tally: Tally,
-    /// Bytes of outputs: the lanes have handed them over and count them no longer.
+    /// Bytes of what the lanes have handed over: outputs, rows, and these once more as changelog records.
     bytes: usize,
     keep_alive: bool,
     /// Whether the stores are made durable with it.
@@ -119,6 +119,7 @@ struct Marking {
 struct Ticking {
     number: u64,
     heard: usize,
+    more: bool,
 }
 
 /// The broker was asked for the ends of partitions that seem to be idle.
@@ -137,6 +138,8 @@ pub struct RunStats {
     pub epoch: u64,
     /// Epochs committed since this process started.
     pub commits: u64,
+    /// Marks sent to the lanes since this process started: a watermark that makes much due takes several.
+    pub marks: u64,
     /// Whether all input was read to its end, everything it caused is committed, and no mark is on its way.
     pub settled: bool,
 }
@@ -181,7 +184,9 @@ pub struct Run {
     /// The last tick was earlier than the wall clock: where more is due than one tick may fire.
     tick_behind: bool,
     /// The time of a lane's n-th pending wall-clock timer, where it has so many.
-    nth_wall: BTreeMap<LaneId, Timestamp>,
+    nth_wall: BTreeMap<LaneId, Position>,
+    /// A limit cut the last tick, or the lanes have told that more is due by what it said.
+    wall_due: bool,
     /// There is no room for more uncommitted bytes.
     full: bool,
     stopping: bool,
@@ -271,6 +276,7 @@ impl Run {
             asking_ticks: cut.wall > Timestamp::MIN,
             tick_behind: false,
             nth_wall: BTreeMap::new(),
+            wall_due: false,
             full: false,
             stopping: false,
             flushed: false,
@@ -465,14 +471,16 @@ impl Run {
                 }
                 Ok(())
             }
-            NetEvent::Ticked { lane, number, nth } => {
+            NetEvent::Ticked { lane, number, more_due, nth } => {
                 match nth {
-                    Some(time) => self.nth_wall.insert(lane, time),
+                    Some(p) => self.nth_wall.insert(lane, p),
                     None => self.nth_wall.remove(&lane),
                 };
                 if let Some(t) = self.ticking.as_mut().filter(|t| t.number == number) {
                     t.heard += 1;
+                    t.more |= more_due;
                     if t.heard == self.lanes {
+                        self.wall_due = t.more;
                         self.ticking = None;
                     }
                 }
@@ -582,6 +590,7 @@ impl Run {
             && self.marking.is_none()
             && !self.due
             && !self.tick_behind
+            && !self.wall_due
             && self.ingest.records() == 0
             && !self.ingest.moved()
             && self.net.uncommitted() == 0
@@ -599,26 +608,32 @@ impl Run {
     }
 
     /// Moves the wall clock of the lanes: to now, or where more is due than one tick may fire, only as far as the smallest
-    /// report says. So a tick that comes late (the process was down, say) can be cut by barriers.
+    /// report says, and of the timers at that time only to its key. So a tick that comes late (the process was down, say)
+    /// can be cut by barriers, and so can one that very many timers wait for.
     fn ticks(&mut self, cx: &RunCx<'_>) {
         let every = cx.config.wall_interval.as_millis() as u64;
-        let due = self.tick_behind || self.asking_ticks || cx.now.saturating_sub(self.last_tick) >= every;
+        let asking = self.asking_ticks;
+        let due = asking || self.tick_behind || self.wall_due || cx.now.saturating_sub(self.last_tick) >= every;
         if !self.ticks || self.stopping || self.ticking.is_some() || !due {
             return;
         }
         let before = self.ingest.wall();
-        let to = if std::mem::take(&mut self.asking_ticks) {
-            before
-        } else if cx.wall > before {
-            let most = self.nth_wall.values().min().copied().unwrap_or(Timestamp::MAX);
-            cx.wall.min(most.max(Timestamp(before.0 + 1)))
-        } else {
+        if !asking && !self.wall_due && cx.wall <= before {
             return;
+        }
+        let (wall, limits) = if asking {
+            (before, self.nothing())
+        } else {
+            let most = self.nth_wall.values().map(|p| p.time).min().unwrap_or(Timestamp::MAX);
+            let wall = cx.wall.max(before).min(most.max(Timestamp(before.0 + 1)));
+            (wall, self.limits(&self.nth_wall, wall))
         };
-        self.tick_behind = to > before && to < cx.wall;
+        self.asking_ticks = false;
+        self.tick_behind = wall > before && wall < cx.wall;
+        self.wall_due = limits.iter().any(Option::is_some);
         self.last_tick = cx.now;
-        let number = self.ingest.control(&mut *self.net, Control::Tick(to));
-        self.ticking = Some(Ticking { number, heard: 0 });
+        let number = self.ingest.control(&mut *self.net, Control::Tick(Arc::new(Tick { wall, limits })));
+        self.ticking = Some(Ticking { number, heard: 0, more: false });
     }
 
     /// Handles ticks of schedules, unless records wait as well.
@@ -639,12 +654,7 @@ impl Run {
         if self.due {
             let asking = std::mem::take(&mut self.asking);
             self.due = asking;
-            let limits = if asking {
-                let nothing = Position { time: Timestamp::MIN, key: Vec::new() };
-                vec![Some(nothing); self.lanes_of.len()]
-            } else {
-                self.limits(&self.ingest.watermarks())
-            };
+            let limits = if asking { self.nothing() } else { self.mark_limits() };
             let mark = self.ingest.repeat(limits);
             self.send_mark(mark, true);
             return;
@@ -658,7 +668,7 @@ impl Run {
         if self.ingest.watermarks() != *self.ingest.marked() {
             self.schedules.reach(&self.known.plan, &mut self.ingest, cx.wall);
         }
-        let limits = self.limits(&self.ingest.watermarks());
+        let limits = self.mark_limits();
         let limited = limits.iter().any(Option::is_some);
         if let Some(mark) = self.ingest.mark(limits) {
             self.send_mark(mark, limited);
@@ -688,14 +698,23 @@ impl Run {
     fn send_mark(&mut self, mark: super::message::Mark, limited: bool) {
         let number = self.ingest.control(&mut *self.net, Control::Mark(Arc::new(mark)));
         self.unmarked = false;
+        self.stats.marks += 1;
         self.marking = Some(Marking { number, heard: 0, more: false, limited });
     }
 
-    /// The smallest report of each sub-topology, where it does not lie beyond what this mark can reach.
-    fn limits(&self, watermarks: &[Watermark]) -> Vec<Option<Position>> {
-        let highest = watermarks.iter().max().copied().unwrap_or(Timestamp::MIN);
+    /// Limits that let nothing fire.
+    fn nothing(&self) -> Vec<Option<Position>> {
+        vec![Some(Position { time: Timestamp::MIN, key: Vec::new() }); self.lanes_of.len()]
+    }
+
+    fn mark_limits(&self) -> Vec<Option<Position>> {
+        self.limits(&self.nth, self.ingest.watermarks().iter().max().copied().unwrap_or(Timestamp::MIN))
+    }
+
+    /// The smallest report of each sub-topology, where it does not lie beyond what can be reached.
+    fn limits(&self, nth: &BTreeMap<LaneId, Position>, highest: Timestamp) -> Vec<Option<Position>> {
         let mut limits: Vec<Option<Position>> = vec![None; self.lanes_of.len()];
-        for (lane, position) in self.nth.iter().filter(|(_, p)| p.time <= highest) {
+        for (lane, position) in nth.iter().filter(|(_, p)| p.time <= highest) {
             let limit = &mut limits[lane.sub.0 as usize];
             if limit.as_ref().is_none_or(|l| position < l) {
                 *limit = Some(position.clone());
@@ -782,7 +801,9 @@ impl Run {
             transaction.batches = batches;
             transaction.order = order;
         }
-        transaction.batches.push(changelog_batch(&self.known.targets, &p.rows));
+        let changelogs = changelog_batch(&self.known.targets, &p.rows);
+        p.bytes += changelogs.weight() + p.rows.iter().flat_map(|(_, rows)| rows).map(Row::weight).sum::<usize>();
+        transaction.batches.push(changelogs);
         transaction.batches.push(epoch_batch(&self.known.epochs, &record, None, cx.wall));
         p.record = record;
         p.since = cx.now;

@@ -36,6 +36,8 @@ pub struct Tags {
     numbers: Vec<u64>,
     /// Those that have a path, by place.
     paths: Vec<(u32, Path)>,
+    /// Bytes of paths that are too long to lie in place.
+    spilled: usize,
     /// Where the buffer goes in the end.
     home: Option<Arc<Pool<u64>>>,
 }
@@ -51,13 +53,14 @@ impl Drop for Tags {
 impl Tags {
     /// Makes an empty list of a used buffer, which goes back in the end.
     pub(crate) fn reusing(home: &Arc<Pool<u64>>) -> Self {
-        Self { numbers: home.take().1, paths: Vec::new(), home: Some(Arc::clone(home)) }
+        Self { numbers: home.take().1, paths: Vec::new(), spilled: 0, home: Some(Arc::clone(home)) }
     }
 
     /// Appends a tag.
     #[inline]
     pub fn push(&mut self, number: u64, path: &Path) {
         if !path.is_root() {
+            self.spilled += path.spilled();
             self.paths.push((self.numbers.len() as u32, path.clone()));
         }
         self.numbers.push(number);
@@ -75,7 +78,7 @@ impl Tags {
 
     /// Bytes held.
     pub fn weight(&self) -> usize {
-        self.numbers.len() * size_of::<u64>() + self.paths.len() * size_of::<(u32, Path)>()
+        self.numbers.len() * size_of::<u64>() + self.paths.len() * size_of::<(u32, Path)>() + self.spilled
     }
 
     /// All of them, one after the other.
@@ -214,6 +217,11 @@ impl Path {
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.0.truncate(len);
+    }
+
+    /// Bytes that do not lie in place.
+    fn spilled(&self) -> usize {
+        if self.0.spilled() { self.0.len() } else { 0 }
     }
 
     /// Whether this is the path of a record as ingest dispatched it.

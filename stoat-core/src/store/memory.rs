@@ -1,11 +1,12 @@
 //! Stores in memory: gone with the process, rebuilt from the changelogs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use smallvec::SmallVec;
 
+use super::timers::Timers;
 use super::{Batch, ByteStore, Stamp, StoreKind, StoreSet, layout};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Generation;
@@ -74,20 +75,20 @@ pub(super) fn check_kind(name: &str, found: StoreKind, wanted: StoreKind) -> Res
 }
 
 /// Short ones lie in the tree itself: finding one among millions is a matter of cache misses.
-type Bytes = SmallVec<[u8; 24]>;
+pub(super) type Bytes = SmallVec<[u8; 24]>;
 
 /// Rows and what they are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
+    /// Of all kinds but timers.
     rows: BTreeMap<Bytes, Bytes>,
-    /// The rows of a store of timers by time; see [`layout::due_key`].
-    due: BTreeSet<Bytes>,
+    timers: Timers,
     pub(super) stamp: Option<Stamp>,
 }
 
 impl State {
-    pub(super) fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.rows.get(key).map(|v| v.to_vec())
+    pub(super) fn get(&self, kind: StoreKind, key: &[u8]) -> Option<Vec<u8>> {
+        if kind.is_timers() { self.timers.get(key).map(<[u8]>::to_vec) } else { self.rows.get(key).map(|v| v.to_vec()) }
     }
 
     pub(super) fn apply(&mut self, kind: StoreKind, batch: &Batch) {
@@ -98,35 +99,31 @@ impl State {
     pub(super) fn apply_rows(&mut self, kind: StoreKind, rows: &[super::Row]) {
         for row in rows {
             let value = layout::local_value(kind, row);
-            let new = value.as_deref().and_then(|v| layout::due_of(kind, &row.key, v));
-            let old = match value {
+            if kind.is_timers() {
+                self.timers.put(kind, &row.key, value.as_deref());
+                continue;
+            }
+            match value {
                 Some(value) => self.rows.insert(Bytes::from_slice(&row.key), Bytes::from_slice(&value)),
                 None => self.rows.remove(row.key.as_slice()),
             };
-            if !kind.is_timers() {
-                continue;
-            }
-            let old = old.and_then(|v| layout::due_of(kind, &row.key, &v));
-            if old != new {
-                if let Some(old) = old {
-                    self.due.remove(old.as_slice());
-                }
-                self.due.extend(new.map(|n| Bytes::from_slice(&n)));
-            }
         }
     }
 
     pub(super) fn due(&self, time: Timestamp, key: &[u8], visit: &mut dyn FnMut(Timestamp, &[u8]) -> bool) {
-        let from = layout::due_key(time, key);
-        for entry in self.due.range::<[u8], _>((Bound::Included(from.as_slice()), Bound::Unbounded)) {
-            let (time, key) = layout::split_due(entry).expect("only such entries are kept");
-            if !visit(time, key) {
-                return;
-            }
-        }
+        self.timers.due(time, key, visit);
     }
 
-    pub(super) fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) {
+    pub(super) fn scan(
+        &self,
+        kind: StoreKind,
+        from: Option<&[u8]>,
+        to: Option<&[u8]>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) {
+        if kind.is_timers() {
+            return self.timers.scan(from, to, visit);
+        }
         if let (Some(from), Some(to)) = (from, to)
             && from >= to
         {
@@ -164,12 +161,12 @@ impl MemoryStore {
 
 impl ByteStore for MemoryStore {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.state.read().unwrap_or_else(PoisonError::into_inner).get(key))
+        Ok(self.state.read().unwrap_or_else(PoisonError::into_inner).get(self.kind, key))
     }
 
     fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         // Without the lock: the visitor may read the store, and a writer does not wait for it.
-        self.snapshot().scan(from, to, visit);
+        self.snapshot().scan(self.kind, from, to, visit);
         Ok(())
     }
 

@@ -20,6 +20,7 @@ pub(crate) mod merge;
 pub(crate) mod overlay;
 #[cfg(test)]
 mod tests;
+mod timers;
 
 pub use key_value::KeyValueStore;
 pub use keyed::Keyed;
@@ -59,6 +60,13 @@ pub struct Row {
     pub value: Option<Vec<u8>>,
     /// The changelog record's timestamp.
     pub timestamp: Timestamp,
+}
+
+impl Row {
+    /// Bytes held.
+    pub(crate) fn weight(&self) -> usize {
+        size_of::<Self>() + self.key.len() + self.value.as_ref().map_or(0, Vec::len)
+    }
 }
 
 /// What a store holds: which epoch, up to which changelog offsets, when.

@@ -165,6 +165,10 @@ impl<V> Overlay<V> {
             self.entries[at as usize] = entry;
             at
         } else {
+            if self.entries.len() == self.entries.capacity() {
+                // Not twice as many: the half that is empty would count against no budget.
+                self.entries.reserve_exact((self.entries.len() / 4).max(16));
+            }
             self.entries.push(entry);
             u32::try_from(self.entries.len() - 1).expect("a lane's cache stays far below 4 billion entries")
         };

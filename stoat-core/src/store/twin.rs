@@ -193,12 +193,12 @@ impl TwinStore {
 
 impl ByteStore for TwinStore {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.with(|store| Ok(store.now.get(key)))
+        self.with(|store| Ok(store.now.get(store.kind, key)))
     }
 
     fn scan(&self, from: Option<&[u8]>, to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        let state = self.with(|store| Ok(Arc::clone(&store.now)))?;
-        state.scan(from, to, visit);
+        let (kind, state) = self.with(|store| Ok((store.kind, Arc::clone(&store.now))))?;
+        state.scan(kind, from, to, visit);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use crate::codec::{Decode, Encode, codec_id, decode_opt};
 use crate::config::{Config, EmitMode};
 use crate::engine::epoch::merge;
 use crate::engine::ingest::{Cut, Ingest, InputSpec, Limits};
-use crate::engine::message::{Control, Frozen, LaneNet, Mark, NetEvent};
+use crate::engine::message::{Control, Frozen, LaneNet, Mark, NetEvent, Tick};
 use crate::engine::net::{DeterministicNet, NetBuild, NetSettings, build_lanes, places};
 use crate::engine::schedules::Schedules;
 use crate::error::{Error, ErrorKind, Result};
@@ -373,7 +373,8 @@ impl TestDriver {
         self.guarded(|d| {
             d.wall = d.wall + by;
             if d.net.wants_ticks() && d.wall > d.ingest.wall() {
-                d.ingest.control(&mut d.net, Control::Tick(d.wall));
+                let limits = vec![None; d.plan.lane_counts().len()];
+                d.ingest.control(&mut d.net, Control::Tick(Arc::new(Tick { wall: d.wall, limits })));
                 d.settle()?;
             }
             d.scheduled()?;

@@ -4,7 +4,9 @@ use std::task::{Wake, Waker};
 
 use super::fixture::{Cut, KEYS, Kind, Oracle, SHAPES, SINK_PARTITIONS, Shape, TestStore, graph, node, shape};
 use super::{DeterministicNet, Lanes, NetBuild, NetSettings, TokioNet, build_lanes, places};
-use crate::engine::message::{Control, Frozen, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, NetEvent, Position};
+use crate::engine::message::{
+    Control, Frozen, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, NetEvent, Position, Tick,
+};
 use crate::error::Error;
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, Generation, LaneId, LaneIdx, SubTopologyId};
@@ -257,7 +259,9 @@ impl<'a> Ingest<'a> {
                 return;
             }
             Event::Mark(m) => Control::Mark(m.clone()),
-            Event::Tick(w) => Control::Tick(Timestamp(*w)),
+            Event::Tick(w) => {
+                Control::Tick(Arc::new(Tick { wall: Timestamp(*w), limits: vec![None; self.counts.len()] }))
+            }
             Event::Barrier(e) => Control::Barrier(*e),
             Event::Applied(e) => {
                 self.wait(net, |c| {

@@ -31,7 +31,7 @@ impl World {
                         model.record(topic, &text(&r.key), &text(&r.value), r.timestamp.0);
                     }
                     Entry::Control(Control::Mark(m)) => model.mark(m),
-                    Entry::Control(Control::Tick(t)) => model.tick(t.0),
+                    Entry::Control(Control::Tick(t)) => model.tick(t),
                     Entry::Control(Control::Barrier(_)) => model.barrier(),
                     Entry::Control(Control::Applied(_)) => model.applied(),
                 }

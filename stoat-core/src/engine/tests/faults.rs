@@ -81,7 +81,7 @@ impl Model for Counted {
     fn mark(&mut self, mark: &Mark) {
         self.reached = self.reached.max(mark.watermarks[0].0);
         while let Some((time, key)) = self.soon.iter().map(|(k, t)| (*t, k.clone())).min() {
-            if !within(mark, 0, self.reached, i64::MIN, time, &key) {
+            if !within(mark.limits[0].as_ref(), self.reached, i64::MIN, time, &key) {
                 break;
             }
             self.soon.remove(&key);

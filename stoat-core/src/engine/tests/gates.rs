@@ -160,7 +160,7 @@ impl Model for Gated {
             let soon = self.soon.iter().map(|(k, t)| (*t, k.clone(), 0)).min();
             let often = self.often.first().map(|(t, k)| (*t, k.clone(), 1));
             let Some((time, key, field)) = soon.into_iter().chain(often).min() else { return };
-            if !within(mark, 0, self.reached, clock, time, &key) {
+            if !within(mark.limits[0].as_ref(), self.reached, clock, time, &key) {
                 return;
             }
             clock = clock.max(time);

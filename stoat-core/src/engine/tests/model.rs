@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::message::Mark;
+use super::super::message::{Mark, Position, Tick};
 
 /// Topic, key, value, time.
 pub(super) type Output = (&'static str, Vec<u8>, Vec<u8>, i64);
@@ -13,7 +13,7 @@ pub(super) type Stored = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 pub(super) trait Model {
     fn record(&mut self, topic: &str, key: &str, value: &str, time: i64);
     fn mark(&mut self, _mark: &Mark) {}
-    fn tick(&mut self, _wall: i64) {}
+    fn tick(&mut self, _tick: &Tick) {}
     fn barrier(&mut self) {}
     fn applied(&mut self) {}
     /// What was emitted since the last call, in order.
@@ -33,8 +33,7 @@ pub(super) fn times(store: &str, of: &BTreeMap<String, i64>) -> Stored {
     of.iter().map(|(k, v)| ((store.to_owned(), k.as_bytes().to_vec()), v.to_be_bytes().to_vec())).collect()
 }
 
-/// The place up to which a mark lets stage `sub` fire, the watermark being `reached`.
-pub(super) fn within(mark: &Mark, sub: usize, reached: i64, clock: i64, time: i64, key: &str) -> bool {
-    let limit = mark.limits[sub].as_ref();
+/// Whether a mark or a tick with this limit lets a timer fire, the time that it says being `reached`.
+pub(super) fn within(limit: Option<&Position>, reached: i64, clock: i64, time: i64, key: &str) -> bool {
     time <= reached && limit.is_none_or(|l| (clock.max(time), key.as_bytes()) <= (l.time.0, l.key.as_slice()))
 }

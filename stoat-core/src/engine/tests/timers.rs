@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::super::message::Mark;
+use super::super::message::{Control, Mark, Tick};
+use super::super::net::recording::Entry;
 use super::model::{Model, Output, Stored, numbers, texts, times, within};
 use super::shapes::{Chain, other_key};
 use super::*;
@@ -121,7 +122,7 @@ impl Closing {
             let Some((time, key)) = next.filter(|(t, _)| *t <= reached) else {
                 return false;
             };
-            if !within(mark, stage, reached, clock, time, &key) {
+            if !within(mark.limits[stage].as_ref(), reached, clock, time, &key) {
                 return true;
             }
             clock = clock.max(time);
@@ -444,7 +445,7 @@ impl Model for Alarmed {
         let reached = self.reached.unwrap();
         let mut clock = i64::MIN;
         while let Some((time, key, many)) = self.event.next() {
-            if !within(mark, 0, reached, clock, time, &key) {
+            if !within(mark.limits[0].as_ref(), reached, clock, time, &key) {
                 return;
             }
             clock = clock.max(time);
@@ -452,8 +453,13 @@ impl Model for Alarmed {
         }
     }
 
-    fn tick(&mut self, wall: i64) {
-        while let Some((time, key, many)) = self.wall.next().filter(|(time, ..)| *time <= wall) {
+    fn tick(&mut self, tick: &Tick) {
+        let mut clock = i64::MIN;
+        while let Some((time, key, many)) = self.wall.next() {
+            if !within(tick.limits[0].as_ref(), tick.wall.0, clock, time, &key) {
+                return;
+            }
+            clock = clock.max(time);
             self.fire(true, time, &key, many);
         }
     }
@@ -482,7 +488,20 @@ impl Model for Alarmed {
 }
 
 fn orders(r: &mut Random, n: u64) -> Fed {
-    let now = START + (n * 3) as i64;
+    orders_at(r, START + (n * 3) as i64)
+}
+
+/// As [`orders`], and three times event time jumps over all that is pending.
+fn orders_and_jumps(world: &mut World, n: u64) {
+    let now = START + (n * 3 + n / 40 * 3_000) as i64;
+    if n > 0 && n.is_multiple_of(40) {
+        move_on(world, now - START);
+    }
+    let record = orders_at(&mut world.random, now);
+    world.feed(&record);
+}
+
+fn orders_at(r: &mut Random, now: i64) -> Fed {
     let mut commands = String::new();
     for _ in 0..=r.below(3) {
         // Most soon; some so late that they are far for long.
@@ -492,6 +511,33 @@ fn orders(r: &mut Random, n: u64) -> Fed {
         commands.extend([what, ",k", &key.to_string(), ",", &time.to_string(), ";"]);
     }
     fed(format!("k{}", r.below(7)), commands, now - r.below(5) as i64)
+}
+
+/// How often a barrier, and how often the end of a process or a generation, came between two pieces of what one watermark
+/// made due.
+fn cut_between_pieces(world: &World, graph: &Graph) -> [u32; 2] {
+    let last = world.cuts(graph).last().expect("something is committed").record.epoch;
+    let mut between = [0; 2];
+    let (mut piece, mut barrier, mut began) = (None, false, false);
+    for segment in world.recording.history(last).values() {
+        began |= segment.begins;
+        for entry in &segment.entries {
+            match entry {
+                Entry::Control(Control::Barrier(_)) => barrier = true,
+                // The first mark of a generation lets nothing fire.
+                Entry::Control(Control::Mark(m)) if m.limits[0].as_ref().is_none_or(|l| l.time > Timestamp::MIN) => {
+                    if piece == Some(m.watermarks[0]) {
+                        between[0] += u32::from(barrier);
+                        between[1] += u32::from(began);
+                    }
+                    piece = m.limits[0].is_some().then_some(m.watermarks[0]);
+                    (barrier, began) = (false, false);
+                }
+                _ => {}
+            }
+        }
+    }
+    between
 }
 
 #[test]
@@ -508,16 +554,23 @@ fn i06_i15_timers_set_for_the_past_keep_their_place_behind_a_rekey() {
 #[test]
 fn i15_foreign_timers_fire_on_their_keys_lane_and_the_later_write_wins() {
     let graph = graph_of(alarms);
+    let mut between = [0; 2];
     for seed in seeds(3_200, 30) {
         let _seed = Seed(seed);
         let mut world = World::new(seed);
-        world.torment(&graph, 160, faults(seed), orders);
+        world.torment_with(&graph, 160, faults(seed), orders_and_jumps);
         for p in 0..PARTITIONS {
             world.cluster.append("in", p, b"k0", b"", START + 100_000);
         }
         world.run(&graph, 3);
         let model = world.check_model(&graph, Alarmed::default());
         assert!(model.fired.as_flattened().iter().all(|n| *n > 0), "some fired on both clocks: {:?}", model.fired);
+        for (all, n) in between.iter_mut().zip(cut_between_pieces(&world, &graph)) {
+            *all += n;
+        }
+    }
+    if seeds(3_200, 30).count() > 1 {
+        assert!(between.iter().all(|n| *n > 0), "barriers and crashes between pieces: {between:?}");
     }
 }
 
@@ -621,7 +674,7 @@ impl Model for Watched {
         let reached = self.reached.unwrap();
         let mut clock = i64::MIN;
         while let Some((time, key)) = self.late.iter().map(|(k, t)| (*t, k.clone())).min() {
-            if !within(mark, 0, reached, clock, time, &key) {
+            if !within(mark.limits[0].as_ref(), reached, clock, time, &key) {
                 break;
             }
             clock = clock.max(time);
@@ -637,13 +690,15 @@ impl Model for Watched {
         }
     }
 
-    fn tick(&mut self, wall: i64) {
-        let before = self.wall;
+    fn tick(&mut self, tick: &Tick) {
+        let (before, wall) = (self.wall, tick.wall.0);
         self.wall = wall;
+        let mut clock = i64::MIN;
         while let Some((time, key)) = self.soon.iter().map(|(k, t)| (*t, k.clone())).min() {
-            if time > wall {
+            if !within(tick.limits[0].as_ref(), wall, clock, time, &key) {
                 break;
             }
+            clock = clock.max(time);
             self.soon.remove(&key);
             let n = self.n.get(&key).copied();
             self.emit(&key, format!("soon {} {n:?}", time - START), time);
@@ -924,15 +979,22 @@ impl Burst {
 #[test]
 fn i07_many_timers_that_are_due_at_once_stay_within_the_budget_and_are_cut_by_barriers() {
     let graph = graph_of(|t| t.source::<In>().process::<Burst>().sink::<Out>());
-    const KEYS: u64 = 40;
-    const EACH: u64 = 250;
-    for (seed, clock) in [(4, "event"), (5, "wall"), (6, "event"), (7, "wall")] {
+    // 1 ms apart, or all at the same time.
+    let (apart, together) = ((40, 250), (3_000, 1));
+    for (seed, clock, (keys, timers)) in [
+        (4, "event", apart),
+        (5, "wall", apart),
+        (6, "event", apart),
+        (7, "wall", apart),
+        (8, "event", together),
+        (9, "wall", together),
+    ] {
         let mut world = World::new(seed);
-        // A quarter may be uncommitted: 64 KiB, where what is due would take 10,000 times some hundred bytes.
+        // A quarter may be uncommitted: 64 KiB, where what is due would take thousands of times some hundred bytes.
         world.set("stoat.memory.budget", "256KiB");
         world.set("stoat.commit.interval", "10s");
-        for k in 0..KEYS {
-            world.feed(&fed(format!("k{k}"), format!("{clock} {EACH}"), START));
+        for k in 0..keys {
+            world.feed(&fed(format!("k{k}"), format!("{clock} {timers}"), START));
         }
         move_on(&world, 0);
         world.run(&graph, 2);
@@ -947,13 +1009,52 @@ fn i07_many_timers_that_are_due_at_once_stay_within_the_budget_and_are_cut_by_ba
         for r in world.records("out") {
             seen.entry(string(r.key.as_ref())).or_default().push(string(r.value.as_ref()).parse().unwrap());
         }
-        assert_eq!(seen.len() as u64, KEYS);
-        let each: Vec<i64> = (100_000..100_000 + EACH as i64).collect();
+        assert_eq!(seen.len(), keys);
+        let each: Vec<i64> = (100_000..100_000 + timers).collect();
         assert!(seen.values().all(|times| *times == each), "each once, in order");
         let cuts = world.cuts(&graph);
         let firing = cuts.iter().filter(|c| c.record.epoch > before && !c.result.outputs.is_empty()).count();
         assert!(firing >= 10, "cut by {firing} barriers");
         let peak = world.recording.peak();
         assert!(peak <= 2 * (64 << 10), "{peak} bytes were uncommitted");
+    }
+}
+
+#[test]
+fn i15_what_is_due_at_once_fires_once_though_the_process_ends_between_its_pieces() {
+    let graph = graph_of(|t| t.source::<In>().process::<Burst>().sink::<Out>());
+    for (seed, clock, keys, each) in
+        [(1, "event", 40, 25), (2, "wall", 40, 25), (3, "event", 900, 1), (4, "wall", 900, 1)]
+    {
+        let mut world = World::new(seed);
+        world.set("stoat.memory.budget", "128KiB");
+        for k in 0..keys {
+            world.feed(&fed(format!("k{k}"), format!("{clock} {each}"), START));
+        }
+        move_on(&world, 0);
+        world.run(&graph, 2);
+        world.now += 1_000_000;
+        move_on(&world, 1_000_000);
+        let mut ended = 0;
+        for lanes in [2, 16, 1, 3, 2] {
+            let before = world.records("out").len();
+            let mut engine = world.engine(&graph, lanes);
+            while world.records("out").len() == before && before < keys * each as usize {
+                world.turn(&mut engine).unwrap();
+            }
+            ended += u32::from(world.records("out").len() < keys * each as usize);
+            drop(engine);
+            world.crash();
+        }
+        assert!(ended >= 3, "ended {ended} times before all had fired");
+        world.run(&graph, 3);
+        let mut seen: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        for r in world.records("out") {
+            seen.entry(string(r.key.as_ref())).or_default().push(string(r.value.as_ref()).parse().unwrap());
+        }
+        let want: Vec<i64> = (100_000..100_000 + each).collect();
+        assert_eq!(seen.len(), keys);
+        assert!(seen.values().all(|times| *times == want), "each once, in order");
+        world.check(&graph);
     }
 }
