@@ -8,8 +8,6 @@ mod processor;
 mod rules;
 #[cfg(test)]
 mod snapshot;
-#[cfg(test)]
-mod speed;
 mod topology;
 
 use proc_macro::TokenStream;
