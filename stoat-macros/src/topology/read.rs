@@ -713,7 +713,7 @@ impl Reader<'_> {
         for (node, method) in &self.stored {
             if self.nodes[*node].given.is_none() {
                 let what = if method == "repartition" {
-                    "boundary `.repartition(..)` has no name, under which the time that follows it is committed"
+                    "boundary `.repartition(..)` has no name, under which the progress of what follows is committed"
                 } else {
                     &format!(
                         "aggregation `.{}(..)` has no name, which its store and its changelog topic need",
