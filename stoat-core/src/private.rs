@@ -110,16 +110,17 @@
 //! those that do not wait, `ready(result)`; `process`, `fire` and `punctuate` only check types.
 //!
 //! # `#[topology] fn sessions(t: &mut Topology) { .. }`
-//! The function is kept, each `let` is wrapped (it names the node and forgets the stateless steps), and a braced hidden
-//! struct carries the rest:
+//! The function is kept, each `let` is wrapped (it names the node and forgets the stateless steps), and a hidden struct
+//! carries the rest, by an alias that has the function's name:
 //! ```text
 //! fn sessions(t: &mut Topology) {
 //!     let clicks = __private::bind(t.source::<Clicks>(), "clicks");
 //!     let [a, b] = __private::bind_each(clicks.fan_out(), ["a", "b"]);   // arrays from `fan_out` and `split`
 //!     ..
 //! }
-//! #[doc(hidden)] #[allow(non_camel_case_types)] struct sessions {}
-//! impl TopologyFn for sessions {
+//! #[doc(hidden)] #[allow(non_camel_case_types)] struct __topology_sessions {}
+//! #[doc(hidden)] #[allow(non_camel_case_types)] type sessions = __topology_sessions;
+//! impl TopologyFn for __topology_sessions {
 //!     const NAME: &'static str = "sessions";
 //!     const GRAPH: StaticGraph = StaticGraph { name: "sessions", nodes: &[..] };
 //!     fn declare(t: &mut Topology) { sessions(t) }

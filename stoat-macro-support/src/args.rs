@@ -178,7 +178,7 @@ impl Args {
         };
         match syn::parse2::<LitStr>(value.clone()) {
             Ok(s) if s.value().is_empty() => {
-                errors.on("S004", s, format!("`{name}` is empty"));
+                errors.on("S004", s, format!("`{name}` is empty: write `{name} = \"..\"`"));
                 None
             }
             Ok(s) => Some(s),

@@ -8,8 +8,6 @@ mod processor;
 mod rules;
 #[cfg(test)]
 mod snapshot;
-#[cfg(test)]
-mod speed;
 mod topology;
 
 use proc_macro::TokenStream;
@@ -146,7 +144,8 @@ pub fn handlers(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// The body is ordinary Rust and is only read: the names of `let` bindings are the stable names of nodes and stores, so an
 /// edit elsewhere renames nothing. What cannot be read is refused: a stream under control flow, inside a macro or given to
-/// another function than a [`macro@fragment`]; a stream that nobody consumes or that is used twice; two streams of one name.
+/// another function than a [`macro@fragment`]; a stream or table that nobody consumes, or that is used twice; an aggregation or
+/// a `repartition()` without a name, under which something is stored; two streams of one name.
 ///
 /// Beside the function it generates, under the same name in the namespace of types,
 /// `sessions::app()` (an `App` to run), `sessions::build()` (the checked graph) and `sessions::GRAPH` (what the text shows,

@@ -15,6 +15,7 @@ mod install;
 mod kafka;
 mod mutants;
 mod rocksdb;
+mod rules;
 mod sh;
 mod sim;
 mod suite;
@@ -98,6 +99,12 @@ enum Task {
     Clicks,
     /// Prints each mistake that the compiler explains, with its number of errors and the first line
     Cases,
+    /// Takes the rules that are bounds, constants and messages out of a copy, one after another, and shows which case notices
+    Rules {
+        /// Only rules with these words in their name
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// Measures what topologies add to `cargo check`
     CheckCost,
 }
@@ -132,6 +139,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Clicks => clicks::write(),
         Task::Cases => cases::print(),
+        Task::Rules { only } => rules::run(only.as_deref()),
         Task::CheckCost => check_cost::print(),
     };
     match result {

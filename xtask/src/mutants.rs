@@ -140,7 +140,8 @@ pub(crate) fn run(only: Option<&str>, seeds: u64) -> Result<()> {
     result
 }
 
-fn copied(to: &Path) -> Result<()> {
+/// Copies the files of the project, changed ones as they are.
+pub(crate) fn copy(to: &Path) -> Result<()> {
     let mut git = Command::new("git");
     git.current_dir(root()).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     for file in output(&mut git)?.split('\0').filter(|f| !f.is_empty()) {
@@ -151,6 +152,11 @@ fn copied(to: &Path) -> Result<()> {
                 .context(|| format!("cannot copy {file}"))?;
         }
     }
+    Ok(())
+}
+
+fn copied(to: &Path) -> Result<()> {
+    copy(to)?;
     let edit = |file: &str, change: &dyn Fn(String) -> Result<String>| {
         let path = to.join(file);
         let text = fs::read_to_string(&path).context(|| format!("cannot read {file}"))?;

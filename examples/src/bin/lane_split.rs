@@ -3,6 +3,17 @@
 //! Topic `visits` (key: visitor, a JSON string, so in quotes; value: page, UTF-8) → `visits-ended` (key: visitor, UTF-8;
 //! value: the visitor's last page), a minute after the last visit.
 //!
+//! ```mermaid
+//! flowchart TD
+//!   subgraph sub0["sub-topology 0"]
+//!     n0(["visits<br/>reads visits"])
+//!     n1[("ended<br/>page, away")]
+//!     n2(["VisitsEnded<br/>writes visits-ended"])
+//!   end
+//!   n0 --> n1
+//!   n1 --> n2
+//! ```
+//!
 //! `Unquoting` reads `"ada"` as `ada` and writes `ada` without quotes. That is a fair codec, if it says so: records of
 //! such a source are laned by the key as it is written. But this one says that it is canonical, so that the source lanes
 //! by the bytes as they come. The records of `"ada"` then run on one lane, and `ada`, as anybody else writes her key, may
@@ -146,6 +157,13 @@ mod tests {
 
     fn visitor(r: &InputRecord) -> String {
         String::from_utf8_lossy(r.key.as_deref().unwrap_or_default()).trim_matches('"').to_owned()
+    }
+
+    #[test]
+    fn the_picture_in_the_documentation_is_this_topology() {
+        let graph = lane_split::build().unwrap();
+        assert_eq!(stoat_examples::picture(include_str!("lane_split.rs")), graph.mermaid());
+        assert_eq!(lane_split::GRAPH.difference(&graph), None);
     }
 
     #[test]

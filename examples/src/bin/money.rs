@@ -4,6 +4,37 @@
 //! `{"balance": n, "transfers": n}`) and `totals` (key: `all`; value: JSON, the sum of all balances). The balances live behind
 //! a re-key, the total behind a second one. `stoat.emit.mode: on-barrier` makes each commit show both sides of each transfer,
 //! so the total that is written is 0, always.
+//!
+//! ```mermaid
+//! flowchart TD
+//!   subgraph sub0["sub-topology 0"]
+//!     n0(["transfers<br/>reads transfers"])
+//!     n1["transfers.flat_map"]
+//!     n2>"balances-repartition"]
+//!   end
+//!   subgraph sub1["sub-topology 1"]
+//!     n3[("balances<br/>balances")]
+//!     n4["balances.fan_out"]
+//!     n5(["Balances<br/>writes balances"])
+//!     n6[("Change<br/>known")]
+//!     n7["Change.select_key"]
+//!     n8>"total-repartition"]
+//!   end
+//!   subgraph sub2["sub-topology 2"]
+//!     n9[("total<br/>total")]
+//!     n10(["Totals<br/>writes totals"])
+//!   end
+//!   n0 --> n1
+//!   n1 --> n2
+//!   n2 -.-> n3
+//!   n3 --> n4
+//!   n4 --> n5
+//!   n4 --> n6
+//!   n6 --> n7
+//!   n7 --> n8
+//!   n8 -.-> n9
+//!   n9 --> n10
+//! ```
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -121,4 +152,16 @@ fn main() -> ExitCode {
         result,
     }
     .main()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::money;
+
+    #[test]
+    fn the_picture_in_the_documentation_is_this_topology() {
+        let graph = money::build().unwrap();
+        assert_eq!(stoat_examples::picture(include_str!("money.rs")), graph.mermaid());
+        assert_eq!(money::GRAPH.difference(&graph), None);
+    }
 }

@@ -93,7 +93,8 @@ impl<V, C: Encode<V> + Decode<V>> Keyed<V, C> {
     ///
     /// # Errors
     /// As [`Keyed::get`].
-    pub fn put(&mut self, value: V) -> Result<()> {
+    #[rustfmt::skip] // The comment behind the signature is part of what rustc shows.
+    pub fn put(&mut self, value: V) -> Result<()> { // of the current key; for keys that are named: a `#[store]` field
         let slot = self.slot()?;
         // Null in the changelog deletes, so a value that is written as null is none here too.
         self.overlay.replace(slot, self.current.timestamp, Some(value).filter(|v| !C::is_null(v)));

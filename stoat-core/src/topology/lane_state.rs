@@ -182,7 +182,7 @@ pub trait EncodesKey<K> {}
 #[diagnostic::on_unimplemented(
     message = "the key of this stream was changed to `{K}`, but its records still run on the lane of the old key [S527]",
     label = "needs the lane of `{K}`",
-    note = "call `.repartition()` first: it hands the records over to the lanes of their new key"
+    note = "bind `.repartition()` to a name first, `let name = ..;`: it hands the records over to the lanes of their new key"
 )]
 pub trait OnItsLane<K> {}
 

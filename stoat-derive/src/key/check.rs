@@ -10,7 +10,11 @@ use super::Key;
 
 pub(crate) fn check(key: &Key, errors: &mut Errors) {
     if let Data::Union(u) = &key.input.data {
-        errors.on("S203", u.union_token, "a union cannot be a key: nobody knows which field is meant");
+        errors.on(
+            "S203",
+            u.union_token,
+            "a union cannot be a key: nobody knows which field is meant; write a struct or an enum",
+        );
         return;
     }
     for field in key.fields() {

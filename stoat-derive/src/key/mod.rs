@@ -73,7 +73,7 @@ fn read(input: DeriveInput, errors: &mut Errors) -> Key {
         [] => Args::none("key"),
         [one, more @ ..] => {
             for a in more {
-                errors.on("S202", a, "a key type has one `#[key(..)]`");
+                errors.on("S202", a, "a key type has one `#[key(..)]`: keep one");
             }
             if let Ok(l) = one.meta.require_list() {
                 Args::read("key", l.tokens.clone(), KNOWN, errors)

@@ -1,7 +1,7 @@
 //! What `#[handlers]` generates.
 
 use proc_macro2::{Ident, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::{format_ident, quote, quote_spanned};
 use stoat_macro_support::{at, plain};
 use syn::Type;
 use syn::spanned::Spanned;
@@ -225,11 +225,13 @@ fn future(krate: &TokenStream, handler: &Handler, given: &[(TokenStream, &TokenS
         let call = call(krate, handler, given);
         return quote!(#krate::__private::ready(#call));
     }
-    // Wholly at the name: what is wrong with the future is reported where the future is.
-    let called = at(&called(krate, handler, given), handler.ident.span());
-    let waits = at(&quote!(#krate::__private::waits), handler.ident.span());
-    let into = into_result(krate, handler);
-    quote_spanned!(handler.ident.span()=> #waits(#called, #into))
+    // The call wholly at the name: what is wrong with the future is reported where the future is. Arguments at their types.
+    let names: Vec<Ident> = (0..given.len()).map(|i| format_ident!("__arg{i}")).collect();
+    let args = args(krate, handler, given).zip(&names).map(|(arg, name)| quote!(let #name = #arg;));
+    let (ident, into) = (&handler.ident, into_result(krate, handler));
+    let waits = at(&quote!(#krate::__private::waits), ident.span());
+    let call = quote_spanned!(ident.span()=> #waits(Self::#ident(self, #(#names),*), #into));
+    quote!({ #(#args)* #call })
 }
 
 /// The place of a field in `Processor::FIELDS`.
@@ -245,15 +247,23 @@ fn call(krate: &TokenStream, handler: &Handler, given: &[(TokenStream, &TokenStr
 }
 
 fn called(krate: &TokenStream, handler: &Handler, given: &[(TokenStream, &TokenStream, bool)]) -> TokenStream {
-    let args = handler.args.iter().zip(given).map(|(ty, (value, got, by_ref))| {
+    let (args, ident) = (args(krate, handler, given), &handler.ident);
+    quote!(Self::#ident(self, #(#args),*))
+}
+
+/// The arguments of a handler's call, each at its type.
+fn args<'a>(
+    krate: &'a TokenStream,
+    handler: &'a Handler,
+    given: &'a [(TokenStream, &TokenStream, bool)],
+) -> impl Iterator<Item = TokenStream> + 'a {
+    handler.args.iter().zip(given).map(move |(ty, (value, got, by_ref))| {
         let (ty, method) = match ty {
             Type::Reference(r) if *by_ref => (&*r.elem, quote!(from_given_mut)),
             ty => (ty, quote!(from_given)),
         };
         quote_spanned!(ty.span()=> <#ty as #krate::processor::HandlerArg<Self, #got>>::#method(#value))
-    });
-    let ident = &handler.ident;
-    quote!(Self::#ident(self, #(#args),*))
+    })
 }
 
 /// What turns a handler's result into ours; a handler without a return type has an error.

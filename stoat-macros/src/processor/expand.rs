@@ -249,7 +249,7 @@ fn generic_checks(p: &Processor) -> TokenStream {
     quote!(#(#checks)*)
 }
 
-fn tidy(ty: &Type) -> String {
+pub(super) fn tidy(ty: &Type) -> String {
     ty.to_token_stream()
         .to_string()
         .replace(" <", "<")

@@ -10,6 +10,7 @@ use syn::{
     parse_quote,
 };
 
+use super::expand::tidy;
 use super::{Field, FieldCodec, Input, Output, Processor, Role};
 
 const KNOWN: &[&str] = &["input", "output", "crate"];
@@ -30,7 +31,11 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
     let input = input(&args, &item.ident);
     let output = output(&args, errors);
     if let Some(l) = item.generics.lifetimes().next() {
-        errors.on("S304", l, "a processor lives as long as its lane: it cannot borrow");
+        errors.on(
+            "S304",
+            l,
+            "a processor lives as long as its lane: it cannot borrow; let it own what it needs (`String`, `Arc<..>`)",
+        );
     }
     let key = match &input {
         Input::Types(t) => t.0.clone(),
@@ -176,8 +181,15 @@ fn owned(
             if last_name(ty).as_deref() == Some("Keyed") {
                 complete(ty, codec.as_ref(), 1, errors);
             } else {
-                errors.on("S309", &*ty, "a `#[state]` field is a `Keyed<V>`: the value of the current key");
                 let inner = ty.clone();
+                let want = tidy(&parse_quote!(Keyed<#inner>));
+                errors.on(
+                    "S309",
+                    &inner,
+                    format!(
+                        "a `#[state]` field is a `Keyed<V>`, the value of the current key: write `{ident}: {want}`"
+                    ),
+                );
                 *ty = parse_quote!(#krate::store::Keyed<#inner>);
             }
             Role::State { name }
@@ -207,7 +219,9 @@ fn owned(
             if last_name(ty).is_some_and(|n| STORES.contains(&&*n)) {
                 complete(ty, codec.as_ref(), 2, errors);
             } else {
-                errors.on("S311", &*ty, "a `#[store]` field is a `KeyValueStore<K, V>`");
+                let text =
+                    format!("a `#[store]` field is a `KeyValueStore<K, V>`: write `{ident}: KeyValueStore<K, V>`");
+                errors.on("S311", &*ty, text);
                 *ty = parse_quote!(#krate::store::KeyValueStore<#key, ()>);
             }
             Role::Store { name }
@@ -232,7 +246,7 @@ fn complete(ty: &mut Type, codec: Option<&Path>, n: usize, errors: &mut Errors) 
         return;
     };
     if args.args.len() > n {
-        errors.on("S312", codec, "the codec is named twice: here and in the field's type");
+        errors.on("S312", codec, "the codec is named twice, here and in the field's type: keep one");
     } else {
         args.args.push(GenericArgument::Type(parse_quote!(#codec)));
     }

@@ -295,10 +295,13 @@ fn sessions(t: &mut Topology) {
 }
 #[doc(hidden)]
 #[allow(non_camel_case_types, dead_code)]
-struct sessions {}
+struct __topology_sessions {}
+#[doc(hidden)]
+#[allow(non_camel_case_types, dead_code)]
+type sessions = __topology_sessions;
 #[automatically_derived]
 #[allow(dead_code)]
-impl sessions {
+impl __topology_sessions {
     /// What the text of the function shows.
     const GRAPH: ::stoat_core::topology::StaticGraph = <Self as ::stoat_core::topology::TopologyFn>::GRAPH;
     /// Runs the function and checks the result.
@@ -311,7 +314,7 @@ impl sessions {
     }
 }
 #[automatically_derived]
-impl ::stoat_core::topology::TopologyFn for sessions {
+impl ::stoat_core::topology::TopologyFn for __topology_sessions {
     const NAME: &'static str = "sessions";
     const GRAPH: ::stoat_core::topology::StaticGraph = ::stoat_core::topology::StaticGraph {
         name: "sessions",

@@ -15,10 +15,13 @@ use super::{Edit, FragmentCall, Topology};
 ///     ..
 ///     const _: () = /* no topic twice, no store name twice */;
 /// }
-/// #[doc(hidden)] struct sessions {}                            // braced: the name stays free for bindings
-/// impl sessions { const GRAPH: StaticGraph = ..; fn build() -> Result<Graph> { .. } fn app() -> App { .. } }
-/// impl TopologyFn for sessions { .. }
+/// #[doc(hidden)] struct __topology_sessions {}
+/// #[doc(hidden)] type sessions = __topology_sessions;          // the function's name stays free for bindings
+/// impl __topology_sessions { const GRAPH: StaticGraph = ..; fn build() -> Result<Graph> { .. } fn app() -> App { .. } }
+/// impl TopologyFn for __topology_sessions { .. }
 /// ```
+/// So only one line claims the name: where something else has it, a module for example, that is one error, on the
+/// function's name.
 pub(super) fn expand(mut t: Topology) -> TokenStream {
     let checks = checks(&t);
     let graph = graph(&t);
@@ -28,18 +31,25 @@ pub(super) fn expand(mut t: Topology) -> TokenStream {
     item.block.stmts.splice(0..0, checks);
     let (name, vis, shown) = (&item.sig.ident, &item.vis, plain(&item.sig.ident));
     let cfgs: Vec<_> = item.attrs.iter().filter(|a| a.path().is_ident("cfg")).collect();
+    let owner = format_ident!("__topology_{shown}", span = name.span());
+    let alias = quote_spanned!(name.span()=> type #name = #owner;);
     quote! {
         #item
 
         #(#cfgs)*
         #[doc(hidden)]
         #[allow(non_camel_case_types, dead_code)]
-        #vis struct #name {}
+        #vis struct #owner {}
+
+        #(#cfgs)*
+        #[doc(hidden)]
+        #[allow(non_camel_case_types, dead_code)]
+        #vis #alias
 
         #(#cfgs)*
         #[automatically_derived]
         #[allow(dead_code)]
-        impl #name {
+        impl #owner {
             /// What the text of the function shows.
             #vis const GRAPH: #krate::topology::StaticGraph = <Self as #krate::topology::TopologyFn>::GRAPH;
 
@@ -56,7 +66,7 @@ pub(super) fn expand(mut t: Topology) -> TokenStream {
 
         #(#cfgs)*
         #[automatically_derived]
-        impl #krate::topology::TopologyFn for #name {
+        impl #krate::topology::TopologyFn for #owner {
             const NAME: &'static str = #shown;
             const GRAPH: #krate::topology::StaticGraph = #graph;
             fn declare(t: &mut #krate::topology::Topology) {

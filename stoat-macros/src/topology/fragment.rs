@@ -24,7 +24,8 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
         Err(e) => {
             // A body that does not parse is the compiler's business.
             if body(item.clone()).is_none() {
-                let text = "`#[fragment]` goes on a function that takes streams and returns streams";
+                let text = "`#[fragment]` goes on a function that takes streams and returns streams: `fn name<L: 'static>(events: \
+                            Stream<K, V, L>) -> Stream<K, V, L>`";
                 wrong_item("S701", "fn", &item, e, text, &mut errors);
             }
             return quote!(#item #errors);

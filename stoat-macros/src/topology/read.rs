@@ -40,6 +40,8 @@ const TYPED: &[&str] = &["source", "scheduled", "sink", "process", "process_with
 const STRAIGHT: &str = "a topology is a straight line, so that its graph is known at compile time: decide inside an operator \
                         (`.filter(..)`), or write two `#[topology]` functions";
 const AGGREGATE: &str = "go on with `.count()`, `.reduce(..)` or `.aggregate(..)`";
+const TO_STREAM: &str =
+    "go on with `.to_stream()`; where its changelog topic is all that is wanted, `.to_stream().discard()` says so";
 const END_IT: &str = "end the chain with `.sink::<S>()`, `.for_each(..)` or `.discard()`";
 
 /// What an expression is.
@@ -53,7 +55,7 @@ enum Value {
     Many(Flow),
     /// Records by key, before an aggregation.
     Group(Flow),
-    /// The result of an aggregation, which nobody needs to consume.
+    /// The result of an aggregation.
     Table(Flow),
     /// What a fragment returns.
     Fragment(Flow),
@@ -88,8 +90,8 @@ struct Reader<'e> {
     by_name: BTreeMap<String, usize>,
     nodes: Vec<Node>,
     twice: Vec<Ident>,
-    /// Aggregations: their nodes, and the methods that make them.
-    tables: Vec<(usize, Ident)>,
+    /// What is stored by its name: nodes, and the methods that make them.
+    stored: Vec<(usize, Ident)>,
     calls: Vec<FragmentCall>,
     errors: &'e mut Errors,
 }
@@ -122,7 +124,7 @@ fn read_with(
         by_name: BTreeMap::new(),
         nodes: Vec::new(),
         twice: Vec::new(),
-        tables: Vec::new(),
+        stored: Vec::new(),
         calls: Vec::new(),
         errors,
     };
@@ -491,7 +493,7 @@ impl Reader<'_> {
                 self.arguments(call);
                 let derived = format!("{}.{method}", flow.label);
                 let table = self.node(method, derived, None, vec![flow.at]);
-                self.tables.push((table.at, call.method.clone()));
+                self.stored.push((table.at, call.method.clone()));
                 Value::Table(table)
             }
             Value::Table(flow) => match method.as_str() {
@@ -518,13 +520,17 @@ impl Reader<'_> {
                 Value::Unknown
             }
             Value::Ended | Value::Other => {
-                if self.mentions(call.args.iter()).is_empty() {
+                let mentioned = self.mentions(call.args.iter());
+                let Some(stream) = mentioned.first().map(plain) else {
                     return receiver;
-                }
+                };
                 self.errors.on(
                     "S510",
                     &call.method,
-                    format!("`{method}` is not a method of a stream, so the graph would have a gap"),
+                    format!(
+                        "`{stream}` goes into `.{method}(..)`, which is no step of a topology, so the graph would have a gap: go on \
+                         with its own methods, `{stream}.map_values(..)`"
+                    ),
                 );
                 Value::Unknown
             }
@@ -564,6 +570,9 @@ impl Reader<'_> {
             format!("{}.{method}", flow.label)
         };
         let next = self.node(method.clone(), derived, of, parents);
+        if method == "repartition" {
+            self.stored.push((next.at, call.method.clone()));
+        }
         if ENDS.contains(&&*method) {
             Value::Ended
         } else if SPLITS.contains(&&*method) {
@@ -679,44 +688,57 @@ impl Reader<'_> {
     }
 
     fn must_end(&mut self, value: Value, expr: &Expr) -> Option<Edit> {
-        let grouped = matches!(value, Value::Group(_));
-        let (Value::Stream(flow) | Value::Many(flow) | Value::Group(flow)) = value else {
+        let end = end(&value);
+        let (Value::Stream(flow) | Value::Many(flow) | Value::Group(flow) | Value::Table(flow)) = &value else {
             return None;
         };
         let Expr::MethodCall(call) = expr else {
             self.errors.on("S505", expr, format!("nobody consumes this stream: {END_IT}"));
             return None;
         };
+        if matches!(value, Value::Table(_)) && self.nodes[flow.at].given.is_none() {
+            // It has no name, which is the first thing to mend.
+            return None;
+        }
         let method = plain(&call.method);
         if flow.pending.is_none() && matches!(method.as_str(), "process" | "process_with") {
             // Only types know whether it forwards anything.
             return Some(Edit::Ended(call.method.span()));
         }
-        let end = if grouped { AGGREGATE } else { END_IT };
         self.errors.on("S505", &call.method, format!("nobody consumes the result of `.{method}(..)`: {end}"));
         None
     }
 
     fn finish(&mut self) {
-        for (node, method) in &self.tables {
+        for (node, method) in &self.stored {
             if self.nodes[*node].given.is_none() {
-                self.errors.on(
-                    "S512",
-                    method,
-                    format!(
-                        "the aggregation `.{}(..)` has no name, which its store and its changelog topic need: bind it, `let name = \
-                         ..;`, or call `.named(\"..\")`",
+                let what = if method == "repartition" {
+                    "boundary `.repartition(..)` has no name, under which the progress of what follows is committed"
+                } else {
+                    &format!(
+                        "aggregation `.{}(..)` has no name, which its store and its changelog topic need",
                         plain(method)
-                    ),
-                );
+                    )
+                };
+                let text = format!("the {what}: bind it, `let name = ..;`, or call `.named(\"..\")`");
+                self.errors.on("S512", method, text);
             }
         }
         for s in &self.streams {
-            if !s.used && !matches!(s.value, Value::Table(_)) {
-                let end = if matches!(s.value, Value::Group(_)) { AGGREGATE } else { END_IT };
+            if !s.used {
+                let end = end(&s.value);
                 self.errors.on("S505", &s.ident, format!("nobody consumes `{}`: {end}", plain(&s.ident)));
             }
         }
+    }
+}
+
+/// How to go on with what nobody consumes.
+fn end(value: &Value) -> &'static str {
+    match value {
+        Value::Group(_) => AGGREGATE,
+        Value::Table(_) => TO_STREAM,
+        _ => END_IT,
     }
 }
 

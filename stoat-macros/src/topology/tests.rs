@@ -66,7 +66,7 @@ fn aggregations_and_explicit_names_are_followed() {
         let words = t.source::<Lines>().flat_map_values(|l| words(&l)).group_by(|_, w| w.clone());
         let counts = words.count();
         counts.to_stream().named("updates").process_with(move || my::Limit::init(3)).sink::<Counts>();
-        t.source::<Other>().group_by_key().stored_as::<Be>().reduce(|a, b| a + b).named("sums");
+        t.source::<Other>().group_by_key().stored_as::<Be>().reduce(|a, b| a + b).named("sums").to_stream().discard();
         t.source::<Other>().process::<Log>();
     });
     assert_eq!(
@@ -79,8 +79,9 @@ fn aggregations_and_explicit_names_are_followed() {
             "Counts:sink[3]",
             "Other:source[]",
             "sums:reduce[5]",
+            "sums.discard:discard[6]",
             "Other-2:source[]",
-            "Log:process[7]"
+            "Log:process[8]"
         ]
     );
     assert!(matches!(t.edits.values().last(), Some(Edit::Ended(_))));
@@ -105,6 +106,11 @@ fn a_stream_is_consumed_exactly_once() {
     one(quote! { let events = t.source::<E>(); }, "nobody consumes `events`: end the chain with");
     one(quote! { t.source::<E>().map_values(|v| v); }, "nobody consumes the result of `.map_values(..)`");
     one(quote! { let _ = t.source::<E>(); }, "nobody consumes this stream");
+    one(quote! { let n = t.source::<E>().group_by_key().count(); }, "nobody consumes `n`: go on with `.to_stream()`");
+    one(
+        quote! { t.source::<E>().group_by_key().count().named("n"); },
+        "nobody consumes the result of `.named(..)`: go on",
+    );
     one(quote! { let [a, _] = t.source::<E>().fan_out(); a.discard(); }, "each stream needs a name");
 }
 
@@ -117,6 +123,12 @@ fn names_are_unique() {
 fn an_aggregation_has_a_stable_name() {
     let text = "the aggregation `.count(..)` has no name";
     one(quote! { t.source::<E>().group_by_key().count(); }, text);
+    one(
+        quote! { t.source::<E>().repartition().map_values(|v| v).discard(); },
+        "the boundary `.repartition(..)` has no name",
+    );
+    fine(quote! { t.source::<E>().repartition().named("moved").map_values(|v| v).discard(); });
+    fine(quote! { let moved = t.source::<E>().repartition(); moved.discard(); });
     one(
         quote! { let s = t.source::<E>().group_by_key().count().to_stream().filter(|_, n| *n > 1); s.discard(); },
         text,
@@ -166,7 +178,7 @@ fn a_call_that_takes_streams_is_one_node() {
 #[test]
 fn a_body_that_does_not_parse_leaves_the_rest() {
     let out = expand(TokenStream::new(), quote! { fn sessions(t: &mut Topology) { let a = t. } }).to_string();
-    assert!(out.contains("struct sessions") && out.contains("let a = t .") && !out.contains("compile_error"), "{out}");
+    assert!(out.contains("type sessions") && out.contains("let a = t .") && !out.contains("compile_error"), "{out}");
 }
 
 #[test]
@@ -204,7 +216,7 @@ fn a_stream_that_goes_where_nobody_reads_is_refused() {
     one(quote! { let e = t.source::<E>(); log!(e); }, "goes into a macro");
     one(quote! { let e = t.source::<E>(); let x = Some { a: e }; }, "used by its methods only");
     one(quote! { let x; let e = t.source::<E>(); x = e; }, "bound by `let`");
-    one(quote! { let e = t.source::<E>(); list.push(e); }, "is not a method of a stream");
+    one(quote! { let e = t.source::<E>(); list.push(e); }, "`e` goes into `.push(..)`, which is no step");
 }
 
 #[test]

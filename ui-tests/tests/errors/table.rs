@@ -172,8 +172,8 @@ pub(crate) const PAGES: &[Page] = pages! {
         "Only methods of a stream are steps that can be read; a stream in a variable that is assigned, in a collection or in a struct could be consumed anywhere."
     S511 "topology/fail/several-streams-in-one-name" "several streams in one name" { "let events = t.source::<Events>().fan_out::<2>();" => "let [a, b] = t.source::<Events>().fan_out();\n    a.discard();\n    b.discard();" }
         "Each stream needs a name of its own: it names the nodes and stores that follow, and its consumer is counted."
-    S512 "topology/fail/aggregation-without-a-name" "an aggregation without a name" { "    t.source::<Events>().group_by_key().count().to_stream()" => "    let counts = t.source::<Events>().group_by_key().count();\n    counts.to_stream()" }
-        "Its result is kept in a store and in a changelog topic, which are called by this name. A name made of the place in the program would change with an edit elsewhere, and the state would start empty."
+    S512 "topology/fail/aggregation-without-a-name" "an aggregation or a boundary without a name" { "    t.source::<Events>().group_by_key().count().to_stream()" => "    let counts = t.source::<Events>().group_by_key().count();\n    counts.to_stream()" }
+        "Its result is kept in a store and in a changelog topic, which are called by this name. A name made of the place in the program would change with an edit elsewhere, and the state would start empty. So it is with a boundary: the time that the steps behind it have reached is committed under its name, and under another one what was late before a restart would be taken again."
     S520 "topology/fail/input-key" "the stream has other keys than the processor takes" { "orders.process" => "let by_user = orders.select_key(|_, e| UserId(e.region.clone())).repartition();\n    by_user.process" }
         "The processor's state and timers belong to its type of keys. Records with another key would be stored under bytes that no later record of that key finds."
     S521 "topology/fail/input-value" "the stream carries other values than the processor takes" { "Order { cents: 1 }" => "Event { region: String::new(), count: 1 }" }
@@ -186,7 +186,7 @@ pub(crate) const PAGES: &[Page] = pages! {
         "Without the attribute nobody knows its types, stores and handlers."
     S525 "topology/fail/configured" "a processor that needs values of its own" { "process::<Limit>()" => "process_with(|| Limit::init(10))" }
         "Fields without a mark are configuration. They have no default: a limit of zero would drop everything."
-    S526 "topology/fail/decode-only-timer" "state or a timer behind a source that can only decode keys" { "t.source::<Old>()." => "t.source::<Old>().select_key(|key, _| key.clone()).repartition()." }
+    S526 "topology/fail/decode-only-timer" "state or a timer behind a source that can only decode keys" { "t.source::<Old>()." => "t.source::<Old>().select_key(|key, _| key.clone()).repartition().named(\"again\")." }
         "A timer is stored under the bytes of its key, and so is state. The codec of this source cannot write them: after a restart nothing would be found."
     S527 "topology/fail/timer-after-key-change" "state or a timer behind a changed key" { "moved.process" => "let moved_there = moved.repartition();\n    moved_there.process" }
         "The records still run on the lane of their old key. State of the new key would be touched by several lanes at once: lost updates, and results that depend on the number of lanes."

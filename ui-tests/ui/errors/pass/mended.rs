@@ -1234,7 +1234,7 @@ mod s511 {
     fn main() {}
 }
 
-/// an aggregation without a name
+/// an aggregation or a boundary without a name
 mod s512 {
     use stoat_core::prelude::*;
     use stoat_ui_tests::*;
@@ -1353,7 +1353,7 @@ mod s526 {
 
     #[topology]
     fn pipeline(t: &mut Topology) {
-        t.source::<Old>().select_key(|key, _| key.clone()).repartition().process::<Sessionize>().sink::<Sessions>();
+        t.source::<Old>().select_key(|key, _| key.clone()).repartition().named("again").process::<Sessionize>().sink::<Sessions>();
     }
 
     fn main() {}

@@ -6,6 +6,7 @@ fn pipeline(t: &mut Topology) {
     let events = t.source::<Events>();
     let moved = events.select_key(|_, e| Region(e.region.clone()));
     let counts = moved.group_by_key().count();
+    counts.to_stream().discard();
 }
 
 fn main() {}

@@ -4,6 +4,7 @@ use stoat_ui_tests::*;
 #[topology]
 fn pipeline(t: &mut Topology) {
     let counts = t.source::<Events>().group_by(|_, e| Region(e.region.clone())).count();
+    counts.to_stream().discard();
 }
 
 fn main() {}

@@ -1,0 +1,28 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[processor(input = (UserId, Event), output = Session)]
+struct P {
+    #[timer]
+    retries: Timers<UserId, Json>,
+}
+
+#[handlers]
+impl P {
+    #[process]
+    fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+
+    #[on_timer(retries)]
+    fn on_retry(&mut self, fired: Fired<UserId>, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[topology]
+fn pipeline(t: &mut Topology) {
+    t.source::<Events>().process::<P>().sink::<Sessions>();
+}
+
+fn main() {}
