@@ -316,6 +316,11 @@ impl ProduceBatch {
         Self { topics, data: Vec::new(), entries: Vec::new(), headers: Vec::new(), home: None }
     }
 
+    /// The same with room for so many records of so many bytes of keys and values in all.
+    pub(crate) fn with_capacity(topics: Arc<[Arc<str>]>, records: usize, bytes: usize) -> Self {
+        Self { data: Vec::with_capacity(bytes), entries: Vec::with_capacity(records), ..Self::new(topics) }
+    }
+
     /// The same of used buffers, which go back in the end.
     pub(crate) fn reusing(topics: Arc<[Arc<str>]>, home: &Arc<Pool<OutEntry>>) -> Self {
         let (data, entries) = home.take();

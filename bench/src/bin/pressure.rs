@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use stoat_core::app::{Args, say};
@@ -121,6 +121,8 @@ fn run(o: &Options) -> Result<()> {
         for topic in ["pressure-in", "pressure-out"] {
             client.create_topic(topic, o.partitions as i32).map_err(failed)?;
         }
+        // Old records would go after the topic's retention.
+        let first = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as i64;
         let (topics, value) = (Arc::from(["pressure-in".into()]), vec![b'x'; o.value]);
         let each = (1 << 20) / o.value as u64 + 1;
         for from in (0..records).step_by(each as usize) {
@@ -128,7 +130,7 @@ fn run(o: &Options) -> Result<()> {
             for n in from..(from + each).min(records) {
                 // Each key comes twice.
                 let key = (n % (records / 2).max(1)).to_be_bytes();
-                let time = Timestamp::from_millis(1_700_000_000_000 + n as i64);
+                let time = Timestamp::from_millis(first + n as i64);
                 let partition = (n % u64::from(o.partitions)) as i32;
                 batch.push(0, partition, time, Some(&key), Some(&value), Headers::default());
             }

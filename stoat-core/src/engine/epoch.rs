@@ -66,7 +66,10 @@ pub struct ChangelogTarget {
 
 /// Changelog records of all stores, by [`StoreId`].
 pub fn changelog_batch(targets: &[ChangelogTarget], stores: &[(StoreId, Vec<Row>)]) -> ProduceBatch {
-    let mut batch = ProduceBatch::new(targets.iter().map(|t| t.topic.clone()).collect());
+    let rows = || stores.iter().flat_map(|(_, rows)| rows);
+    let bytes = rows().map(|r| r.key.len() + r.value.as_ref().map_or(0, Vec::len)).sum();
+    let topics = targets.iter().map(|t| t.topic.clone()).collect();
+    let mut batch = ProduceBatch::with_capacity(topics, rows().count(), bytes);
     for (store, rows) in stores {
         let target = &targets[store.0 as usize];
         for row in rows {

@@ -44,6 +44,9 @@ pub(crate) struct Failure {
     pub(crate) error: Error,
 }
 
+/// What was written is held decoded until its epoch is applied, and meanwhile as a row and as a changelog record.
+const COPIES: usize = 3;
+
 /// What a lane is made of.
 pub(crate) struct LaneParts {
     pub(crate) id: LaneId,
@@ -332,6 +335,7 @@ impl Lane {
         }
         let (mut uncommitted, mut total) = (0, 0);
         each_field(&mut self.nodes, &self.stateful, |_, f| {
+            f.sample();
             let w = f.weight();
             uncommitted += w.uncommitted;
             total += w.total;
@@ -340,7 +344,7 @@ impl Lane {
         if clean > self.trim_at {
             self.trim();
         }
-        self.weight = uncommitted + self.outputs.weight();
+        self.weight = COPIES * uncommitted + self.outputs.weight();
         self.weight
     }
 

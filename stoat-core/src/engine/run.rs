@@ -98,7 +98,7 @@ struct Pending {
     tags: Vec<Tags>,
     /// What was left out.
     tally: Tally,
-    /// Bytes of what the lanes have handed over: outputs, rows, and these once more as changelog records.
+    /// Bytes of outputs: the lanes have handed them over and count them no longer.
     bytes: usize,
     keep_alive: bool,
     /// Whether the stores are made durable with it.
@@ -801,9 +801,7 @@ impl Run {
             transaction.batches = batches;
             transaction.order = order;
         }
-        let changelogs = changelog_batch(&self.known.targets, &p.rows);
-        p.bytes += changelogs.weight() + p.rows.iter().flat_map(|(_, rows)| rows).map(Row::weight).sum::<usize>();
-        transaction.batches.push(changelogs);
+        transaction.batches.push(changelog_batch(&self.known.targets, &p.rows));
         transaction.batches.push(epoch_batch(&self.known.epochs, &record, None, cx.wall));
         p.record = record;
         p.since = cx.now;

@@ -269,6 +269,11 @@ impl<A: Send, C: Encode<A> + Decode<A>> Field for Aggregates<A, C> {
         Weight { uncommitted: uncommitted + self.held, total: total + self.held }
     }
 
+    fn sample(&mut self) {
+        let name = &self.name;
+        self.overlay.sample(|value, out| C::encode(value, out).map_err(|e| encode_error(name, C::NAME, &e)));
+    }
+
     fn trim(&mut self, bytes: usize) {
         self.overlay.trim(bytes);
     }

@@ -178,6 +178,10 @@ pub trait Field: Send {
     /// Bytes held that are not yet applied, and bytes held in all.
     fn weight(&self) -> Weight;
 
+    /// Looks how long one of the values that were written is; called between handlers. A field whose entries are all of one
+    /// size has nothing to do.
+    fn sample(&mut self) {}
+
     /// Drops clean entries until about `bytes` are left.
     fn trim(&mut self, bytes: usize);
 

@@ -246,6 +246,12 @@ where
         self.overlay.weight()
     }
 
+    fn sample(&mut self) {
+        let current = &self.current;
+        self.overlay
+            .sample(|value, out| C::encode(value, out).map_err(|e| encode_error(&current.place(), C::NAME, &e)));
+    }
+
     fn trim(&mut self, bytes: usize) {
         self.overlay.trim(bytes);
     }

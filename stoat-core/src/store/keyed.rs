@@ -169,6 +169,11 @@ impl<V: Send + 'static, C: Encode<V> + Decode<V>> Field for Keyed<V, C> {
         self.overlay.weight()
     }
 
+    fn sample(&mut self) {
+        let current = &self.current;
+        self.overlay.sample(|value, out| encode::<V, C>(current, value, out));
+    }
+
     fn trim(&mut self, bytes: usize) {
         self.overlay.trim(bytes);
     }

@@ -62,13 +62,6 @@ pub struct Row {
     pub timestamp: Timestamp,
 }
 
-impl Row {
-    /// Bytes held.
-    pub(crate) fn weight(&self) -> usize {
-        size_of::<Self>() + self.key.len() + self.value.as_ref().map_or(0, Vec::len)
-    }
-}
-
 /// What a store holds: which epoch, up to which changelog offsets, when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {

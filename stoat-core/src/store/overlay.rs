@@ -61,6 +61,10 @@ pub(crate) struct Overlay<V> {
     /// Where the next search for something to evict begins.
     hand: usize,
     weight: Weight,
+    /// What an encoded value takes, roughly: new values weigh as much until they are encoded.
+    typical: usize,
+    /// Which of what is dirty [`Overlay::sample`] measures next.
+    turn: usize,
     /// Whether what is overwritten is kept, from [`Overlay::begin`] on.
     logging: bool,
     /// What the handler that runs has overwritten.
@@ -99,11 +103,18 @@ impl<V> Default for Overlay<V> {
             frozen: Vec::new(),
             hand: 0,
             weight: Weight::default(),
+            typical: size_of::<V>(),
+            turn: 0,
             logging: false,
             log: Vec::new(),
             encoded: Vec::new(),
         }
     }
+}
+
+/// Moves what is typical an eighth of the way to what was seen.
+fn learn(typical: &mut usize, seen: usize) {
+    *typical = (*typical * 7 + seen).div_ceil(8);
 }
 
 const LIVE: &str = "a slot is live until entries are dropped, which happens between handlers only";
@@ -352,6 +363,16 @@ impl<V> Overlay<V> {
         let e = self.entries[slot.0 as usize].as_mut().expect(LIVE);
         e.timestamp = timestamp;
         if !e.dirty {
+            let bare = Self::weigh(&e.key, 0);
+            if e.weight <= bare {
+                // Nothing is known of its length, or it was deleted.
+                let weight = Self::weigh(&e.key, self.typical);
+                self.weight.total += (weight - bare) as usize;
+                if e.frozen {
+                    self.weight.uncommitted += (weight - bare) as usize;
+                }
+                e.weight = weight;
+            }
             if !e.frozen {
                 self.weight.uncommitted += e.weight as usize;
             }
@@ -379,6 +400,9 @@ impl<V> Overlay<V> {
                     Some(out)
                 }
             };
+            if let Some(value) = &value {
+                learn(&mut self.typical, value.len());
+            }
             let weight = Self::weigh(&e.key, value.as_ref().map_or(0, Vec::len));
             self.weight.total = self.weight.total - e.weight as usize + weight as usize;
             self.weight.uncommitted = self.weight.uncommitted - e.weight as usize + weight as usize;
@@ -392,6 +416,27 @@ impl<V> Overlay<V> {
         }
         self.dirty.clear();
         Ok(())
+    }
+
+    /// Measures one value that was written since the last freeze, in turn. Without it a new value's weight, and that of one
+    /// that grows, would be known only when the epoch ends, which may be what the weight is to bring about.
+    pub(crate) fn sample(&mut self, encode: impl FnOnce(&V, &mut Vec<u8>) -> Result<()>) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        self.turn = (self.turn + 1) % self.dirty.len();
+        let e = self.entries[self.dirty[self.turn] as usize].as_mut().expect(LIVE);
+        let Some(value) = &e.value else { return };
+        let mut out = Vec::with_capacity(self.typical);
+        // What cannot be encoded is told when the epoch ends.
+        if encode(value, &mut out).is_err() {
+            return;
+        }
+        learn(&mut self.typical, out.len());
+        let weight = Self::weigh(&e.key, out.len());
+        self.weight.total = self.weight.total - e.weight as usize + weight as usize;
+        self.weight.uncommitted = self.weight.uncommitted - e.weight as usize + weight as usize;
+        e.weight = weight;
     }
 
     /// What was frozen is in the store now.

@@ -44,6 +44,8 @@ const DUE: u8 = 0x02;
 /// Behind all rows by time.
 const DUE_END: u8 = 0x03;
 const KIND_KEY: &[u8] = b"\0kind";
+/// What a row takes in a batch beside key and value, at most.
+const ROW: usize = 28;
 const STAMP_KEY: &[u8] = b"\0stamp";
 const KIND_MAGIC: &[u8; 4] = b"STKD";
 const STAMP_MAGIC: &[u8; 4] = b"STSP";
@@ -423,7 +425,9 @@ impl ByteStore for RocksStore {
         writer.newest = generation;
         let family = self.family()?;
         let stamp = batch.stamp.over(writer.stamp.as_ref());
-        let mut rows = WriteBatch::default();
+        // Its buffer would double as it grows, and hold both halves while it does.
+        let bytes = batch.rows.iter().map(|r| r.key.len() + r.value.as_ref().map_or(0, Vec::len) + ROW).sum();
+        let mut rows = WriteBatch::with_capacity_bytes(bytes);
         for row in &batch.rows {
             let key = data_key(&row.key);
             match layout::local_value(self.kind, row) {

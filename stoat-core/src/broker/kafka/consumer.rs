@@ -144,7 +144,8 @@ impl Reader {
             let (config, table) = (Arc::clone(config), Arc::clone(&table));
             move || Consumers { config, table, consumer: None }.run(&inbox)
         })?;
-        let buffers = Arc::new(Pool::new(MOST_BUFFERS, config.memory / 2));
+        // Beside what is read ahead: enough to go round, not a second read-ahead.
+        let buffers = Arc::new(Pool::new(MOST_BUFFERS, config.memory / 8));
         Ok((Self { table, jobs: Some(jobs), scratch: Scratch::default(), buffers }, thread))
     }
 
