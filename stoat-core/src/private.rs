@@ -141,7 +141,7 @@ pub use crate::record::Record;
 pub use crate::sink::Sink;
 pub use crate::source::Source;
 pub use crate::store::{KeyValueStore, Keyed};
-pub use crate::time::{TimeDomain, Timestamp, TimestampExtractor, WatermarkStrategy};
+pub use crate::time::{IntoTimestamp, TimeDomain, Timestamp, TimestampExtractor, WatermarkStrategy};
 pub use crate::timer::{Foreign, Own, Timer, Timers};
 pub use crate::topology::lane_state::{DecodeOnly, FitsField, KeyChanged, Lane};
 pub use crate::topology::{Bind, StaticGraph, StaticNode, Stream, Table, Topology, TopologyFn, bind_each};
@@ -168,7 +168,7 @@ pub fn done<P, R: HandlerResult<P>>(result: R) -> Result<()> {
 }
 
 /// Takes the time of a source's records from the records.
-pub fn timestamps<S: Source, T: Into<Option<Timestamp>>>(
+pub fn timestamps<S: Source, T: IntoTimestamp>(
     extract: impl Fn(&Record<S::Key, S::Value>) -> T + Send + Sync + 'static,
 ) -> TimestampExtractor {
     TimestampExtractor::of::<S, T>(extract)
@@ -198,7 +198,7 @@ pub fn is_timer<T: TimerField>(_: &T) {}
 /// Says that a type may stand in a key.
 pub fn key_field<T: KeyField>() {}
 
-const fn same(a: &str, b: &str) -> bool {
+pub(crate) const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() != b.len() {
         return false;

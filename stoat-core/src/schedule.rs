@@ -4,13 +4,19 @@
 //! topics, goes to the lanes of its keys and commits with the epoch, together with the schedule's last tick. So a tick
 //! takes effect once, or, where its epoch is lost, is handled again.
 
+mod reads;
+#[cfg(test)]
+mod tests;
 mod timetable;
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+pub use reads::{Committed, ReadStore, Reading, Reads};
 pub use timetable::{Timetable, Turn};
+
+use reads::Damage;
 
 use crate::codec::{Decode, Encode};
 use crate::error::{Error, ErrorKind, Result};
@@ -65,6 +71,8 @@ pub trait Schedule: Sized + 'static {
     type ValueCodec: Encode<Self::Value> + Decode<Self::Value>;
     /// The name, for the node and under which the last tick is kept. Another name is another schedule.
     const NAME: &'static str;
+    /// The stores that [`Emit::store`] may read; none unless it says so.
+    const READS: &'static [Reads] = &[];
 
     /// When it ticks.
     fn when() -> When;
@@ -75,10 +83,11 @@ pub trait Schedule: Sized + 'static {
     }
 
     /// Emits the records of a tick. It runs on the thread that puts all records in order, so it should be quick; what takes
-    /// long belongs into a processor behind it. It can read no store: a processor behind it can.
+    /// long belongs into a processor behind it.
     ///
     /// # Errors
-    /// Any; the epoch is then dropped and the tick comes again, within the budget of faults.
+    /// Any; the epoch is then dropped and the tick comes again, within the budget of faults. Local state that cannot be read
+    /// ends the application, whatever `emit` makes of the error.
     fn emit(tick: Tick, out: &mut Emit<'_, Self>) -> Result<()>;
 }
 
@@ -116,9 +125,12 @@ impl When {
         Self(Kind::Cron { text: expression.to_owned(), zone: None })
     }
 
-    /// The time zone of a cron expression by its IANA name, such as `Europe/Berlin`. Of a local time that a change of the
-    /// clocks skips, the tick comes when the clocks have changed; one that occurs twice ticks the first time if the
-    /// expression names hours.
+    /// The time zone of a cron expression by its IANA name, such as `Europe/Berlin`.
+    ///
+    /// When its clocks change: an expression with a single second, minute and hour ticks once on such a day. If the clocks skip
+    /// its time, the tick comes when they have changed; if it comes twice, the tick comes the first time. Every other one
+    /// (lists, ranges, steps and `*` in any of the three) goes by the clock on the wall: times that are skipped do not come,
+    /// times that come twice tick twice. So `30 * * * *` goes on each 60 minutes, and `30 2,14 * * *` leaves 02:30 out.
     #[cfg(feature = "cron")]
     #[must_use]
     pub fn zone(self, name: &str) -> Self {
@@ -156,10 +168,133 @@ pub struct Tick {
 pub struct Emit<'a, S> {
     pub(crate) batch: &'a mut RecordBatch,
     pub(crate) tick: Tick,
+    reading: &'a Reading,
+    damage: &'a Damage,
     schedule: PhantomData<fn() -> S>,
 }
 
-impl<S: Schedule> Emit<'_, S> {
+impl<'a, S: Schedule> Emit<'a, S> {
+    /// A store as of the last commit that was applied: of all stores the same, and never half of one. What was processed since
+    /// then is not seen, nor is what this tick causes.
+    ///
+    /// `R` must stand in the schedule's `READS`; else this does not compile.
+    ///
+    /// # Errors
+    /// When another [`ReadStore`] of the same name stands there.
+    ///
+    /// # Examples
+    /// ```
+    /// use stoat_core::prelude::*;
+    /// use stoat_core::schedule::{Emit, ReadStore, Reads, Schedule, Tick, When};
+    /// # use stoat_core::testing::TestDriver;
+    /// # use stoat_core::topology::TopologyFn;
+    ///
+    /// #[source(topic = "clicks", key = String, value = String, value_codec = Utf8)]
+    /// struct Clicks;
+    /// #[sink(topic = "busiest", key = String, value = String, value_codec = Utf8)]
+    /// struct Busiest;
+    ///
+    /// /// How often each user has clicked.
+    /// struct ClicksPerUser;
+    ///
+    /// impl ReadStore for ClicksPerUser {
+    ///     type Key = String;
+    ///     type Value = u64;
+    ///     type KeyCodec = Utf8;
+    ///     type ValueCodec = Be;
+    ///     const STORE: &'static str = "per_user"; // as the topology calls it
+    /// }
+    ///
+    /// struct EachHour;
+    ///
+    /// impl Schedule for EachHour {
+    ///     type Key = String;
+    ///     type Value = String;
+    ///     type KeyCodec = Utf8;
+    ///     type ValueCodec = Utf8;
+    ///     const NAME: &'static str = "EachHour";
+    ///     const READS: &'static [Reads] = &[Reads::of::<ClicksPerUser>()];
+    ///
+    ///     fn when() -> When {
+    ///         When::every(Duration::from_secs(3600))
+    ///     }
+    ///
+    ///     fn emit(_: Tick, out: &mut Emit<'_, Self>) -> Result<()> {
+    ///         let clicks = out.store::<ClicksPerUser>()?.range(..)?;
+    ///         match clicks.into_iter().max_by_key(|(_, n)| *n) {
+    ///             Some((user, _)) => out.record(&"busiest".to_owned(), &user),
+    ///             None => Ok(()),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// #[topology]
+    /// fn clicks(t: &mut Topology) {
+    ///     t.source::<Clicks>().group_by_key().count().named("per_user");
+    ///     t.scheduled::<EachHour>().sink::<Busiest>();
+    /// }
+    ///
+    /// # fn main() -> Result<()> {
+    /// let mut driver = TestDriver::new(clicks::build()?)?;
+    /// for user in ["ann", "bob", "ann"] {
+    ///     driver.pipe::<Clicks>(&user.into(), &"/".into(), 1_000)?;
+    /// }
+    /// driver.advance_wall_clock(Duration::from_secs(3600))?;
+    /// assert_eq!(driver.read_map::<Busiest>()?["busiest"], "ann");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// What `READS` does not name does not compile:
+    /// ```compile_fail,E0080
+    /// # use stoat_core::prelude::*;
+    /// # use stoat_core::schedule::{Emit, ReadStore, Schedule, Tick, When};
+    /// # use stoat_core::topology::TopologyFn;
+    /// # struct ClicksPerUser;
+    /// # impl ReadStore for ClicksPerUser {
+    /// #     type Key = String;
+    /// #     type Value = u64;
+    /// #     type KeyCodec = Utf8;
+    /// #     type ValueCodec = Be;
+    /// #     const STORE: &'static str = "per_user";
+    /// # }
+    /// # struct EachHour;
+    /// impl Schedule for EachHour {
+    /// #   type Key = String;
+    /// #   type Value = u64;
+    /// #   type KeyCodec = Utf8;
+    /// #   type ValueCodec = Be;
+    ///     const NAME: &'static str = "EachHour"; // and no `READS`
+    /// #   fn when() -> When {
+    /// #       When::every(Duration::from_secs(3600))
+    /// #   }
+    ///
+    ///     fn emit(_: Tick, out: &mut Emit<'_, Self>) -> Result<()> {
+    ///         let clicks = out.store::<ClicksPerUser>()?;
+    /// #       drop(clicks);
+    /// #       Ok(())
+    ///     }
+    /// }
+    /// # #[topology]
+    /// # fn hours(t: &mut Topology) {
+    /// #     t.scheduled::<EachHour>().discard();
+    /// # }
+    /// # fn main() {
+    /// #     drop(hours::build());
+    /// # }
+    /// ```
+    pub fn store<R: ReadStore>(&self) -> Result<Committed<'a, R>> {
+        const { assert!(reads::names(S::READS, R::STORE), "`READS` of this schedule does not name the store that it reads") };
+        Committed::among(S::READS, self.reading, self.damage).ok_or_else(|| {
+            Error::handler(format!(
+                "`{}` is not what `READS` of schedule `{}` names for store `{}`: read through that one",
+                std::any::type_name::<R>(),
+                S::NAME,
+                R::STORE
+            ))
+        })
+    }
+
     /// Emits a record with the tick's time.
     ///
     /// # Errors
@@ -200,8 +335,15 @@ impl<S: Schedule> fmt::Debug for Emit<'_, S> {
 }
 
 /// Runs a schedule's emitter.
-pub type Emitter = fn(Tick, &mut RecordBatch) -> Result<()>;
+pub type Emitter = fn(Tick, &mut RecordBatch, &Reading) -> Result<()>;
 
 pub(crate) fn emitter<S: Schedule>() -> Emitter {
-    |tick, batch| S::emit(tick, &mut Emit { batch, tick, schedule: PhantomData })
+    |tick, batch, reading| {
+        let damage = Damage::default();
+        let done = S::emit(tick, &mut Emit { batch, tick, reading, damage: &damage, schedule: PhantomData });
+        match damage.into_inner() {
+            Some(e) => Err(e),
+            None => done.map_err(|e| e.into_kind(ErrorKind::Handler)),
+        }
+    }
 }

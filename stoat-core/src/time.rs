@@ -2,7 +2,7 @@
 
 mod watermark;
 
-pub use watermark::{Generator, NoTimestamp, TimestampExtractor, WatermarkGenerator, WatermarkStrategy};
+pub use watermark::{Generator, IntoTimestamp, NoTimestamp, TimestampExtractor, WatermarkGenerator, WatermarkStrategy};
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -377,7 +377,7 @@ impl Engine {
             wall,
         };
         let started = *self.started.get_or_insert(wall);
-        let schedules = Schedules::new(&self.graph, &places, &known.record.schedules, started);
+        let schedules = Schedules::new(&self.graph, &places, &self.stores, &known.record.schedules, started);
         let mut run = Run::new(known, specs, schedules, net, gates, self.generation, self.status.run, &mut cx);
         if self.stop {
             run.stop();

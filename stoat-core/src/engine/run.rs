@@ -642,7 +642,8 @@ impl Run {
         if self.stopping || held {
             return Ok(());
         }
-        let ticked = self.schedules.run(&mut self.ingest, &mut *self.net, cx.wall).map_err(Self::fault)?;
+        let applying = self.applying();
+        let ticked = self.schedules.run(&mut self.ingest, &mut *self.net, cx.wall, applying).map_err(Self::fault)?;
         self.unmarked |= ticked > 0;
         Ok(())
     }
@@ -975,6 +976,11 @@ impl Run {
             && self.known.plan.peeks
     }
 
+    /// Whether a commit is being written to the stores.
+    fn applying(&self) -> bool {
+        matches!(&self.pending, Some(Pending { stage: Stage::Applying { .. }, .. }))
+    }
+
     /// Writes the committed epoch to the stores.
     fn apply(&mut self, cx: &mut RunCx<'_>) {
         let Some(p) = &mut self.pending else { return };
@@ -1046,7 +1052,7 @@ impl Run {
                 // Idleness is looked for now and then, only where it can be found.
                 at = at.min(self.last_mark + ms(c.watermark_interval) * if moved { 1 } else { 5 });
             }
-            if let Some(next) = self.schedules.next_wall() {
+            if let Some(next) = self.schedules.next_wall(self.applying()) {
                 // One that is held back is looked at again soon.
                 let wait = next.since(cx.wall).as_millis() as u64;
                 at = at.min(cx.now.saturating_add(wait.max(1)));

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use super::ingest::Ingest;
 use super::message::LaneNet;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::id::SubTopologyId;
 use crate::operator::Child;
 use crate::plan::Plan;
 use crate::record::RecordBatch;
-use crate::schedule::{Emitter, Tick, Timetable};
+use crate::schedule::{Emitter, Reading, Tick, Timetable};
+use crate::store::ByteStore;
 use crate::time::{TimeDomain, Timestamp, Watermark};
 use crate::topology::graph::Graph;
 
@@ -20,12 +22,21 @@ struct Scheduled {
     entry: Child,
     timetable: Timetable,
     emit: Emitter,
+    /// The stores that it reads.
+    reading: Reading,
     /// The last tick that was handled or passed over; `None`: the schedule is new.
     last: Option<Timestamp>,
     /// Whether `last` is not committed, though nothing has ticked.
     new: bool,
     /// Before this nothing is due.
     next: Timestamp,
+}
+
+impl Scheduled {
+    /// Whether a commit that is being applied holds it up.
+    fn waits(&self, applying: bool) -> bool {
+        applying && !self.reading.is_empty()
+    }
 }
 
 /// All schedules of a topology.
@@ -37,7 +48,13 @@ pub struct Schedules {
 
 impl Schedules {
     /// Goes on behind the last ticks of a committed cut.
-    pub fn new(graph: &Graph, places: &[Child], last: &BTreeMap<String, Timestamp>, started: Timestamp) -> Self {
+    pub fn new(
+        graph: &Graph,
+        places: &[Child],
+        stores: &[Arc<dyn ByteStore>],
+        last: &BTreeMap<String, Timestamp>,
+        started: Timestamp,
+    ) -> Self {
         let all = graph
             .schedules
             .iter()
@@ -54,6 +71,7 @@ impl Schedules {
                     entry: places[s.node.0 as usize],
                     timetable: s.timetable.clone(),
                     emit: s.emit,
+                    reading: Reading::new(&s.stores, &graph.stores, stores),
                     new: last.is_none(),
                     last: last.or_else(begins),
                     next: Timestamp::MIN,
@@ -73,18 +91,29 @@ impl Schedules {
         self.all.iter().filter_map(|s| Some((s.name.clone(), s.last?))).collect()
     }
 
-    /// When the next tick of the wall clock is due.
-    pub fn next_wall(&self) -> Option<Timestamp> {
-        self.all.iter().filter(|s| s.timetable.clock() == TimeDomain::Wall).map(|s| s.next).min()
+    /// When the next tick of the wall clock is due; `applying` as in [`Schedules::run`].
+    pub fn next_wall(&self, applying: bool) -> Option<Timestamp> {
+        let mine = |s: &&Scheduled| s.timetable.clock() == TimeDomain::Wall && !s.waits(applying);
+        self.all.iter().filter(mine).map(|s| s.next).min()
     }
 
-    /// Handles the ticks that are due; returns how many.
+    /// Handles the ticks that are due; returns how many. While a commit is being written to the stores (`applying`), those
+    /// that read wait: they see all of it or nothing.
     ///
     /// # Errors
     /// What an emitter returned, with the schedule and the tick; a panic too.
-    pub fn run(&mut self, ingest: &mut Ingest, net: &mut dyn LaneNet, wall: Timestamp) -> Result<usize> {
+    pub fn run(
+        &mut self,
+        ingest: &mut Ingest,
+        net: &mut dyn LaneNet,
+        wall: Timestamp,
+        applying: bool,
+    ) -> Result<usize> {
         let mut handled = 0;
         for i in 0..self.all.len() {
+            if self.all[i].waits(applying) {
+                continue;
+            }
             let event = ingest.event_time();
             let s = &mut self.all[i];
             let (now, started) = match s.timetable.clock() {
@@ -116,12 +145,12 @@ impl Schedules {
         let s = &self.all[i];
         let tick = Tick { time: at, wall_clock: wall, watermark: ingest.event_time() };
         let mut batch = RecordBatch::default();
-        let done = catch_unwind(AssertUnwindSafe(|| (s.emit)(tick, &mut batch))).unwrap_or_else(|panic| {
+        let done = catch_unwind(AssertUnwindSafe(|| (s.emit)(tick, &mut batch, &s.reading))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
             Err(Error::handler(format!("the code panicked: {}", text.as_deref().unwrap_or("without a text"))))
         });
-        done.map_err(|e| e.into_kind(ErrorKind::Handler).at(format!("schedule `{}`, tick at {at}", s.name)))?;
+        done.map_err(|e| e.at(format!("schedule `{}`, tick at {at}", s.name)))?;
         ingest.emit(net, i as u32, s.sub, s.entry, batch);
         ingest.scheduled_reached(s.sub, at);
         Ok(())
@@ -152,7 +181,7 @@ impl Schedules {
     pub fn known(&self, name: &str) -> Result<usize> {
         self.all.iter().position(|s| s.name == name).ok_or_else(|| {
             let text = format!("the topology has no schedule `{name}`; it has: {}", self.names().join(", "));
-            Error::new(ErrorKind::Topology, text)
+            Error::new(crate::error::ErrorKind::Topology, text)
         })
     }
 

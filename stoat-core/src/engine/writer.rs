@@ -23,7 +23,12 @@ pub struct WriteJob {
 
 impl WriteJob {
     pub(crate) fn run(&self) -> Result<()> {
-        for (store, batch) in &self.batches {
+        self.run_from(0)
+    }
+
+    /// As [`WriteJob::run`], where so many of the batches are written already.
+    pub(crate) fn run_from(&self, written: usize) -> Result<()> {
+        for (store, batch) in &self.batches[written..] {
             store.apply(self.generation, batch)?;
         }
         if self.flush {

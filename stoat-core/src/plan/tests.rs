@@ -55,6 +55,7 @@ fn graph() -> Graph {
             owner: NodeId(2),
             sub: SubTopologyId(1),
             key_codec: "k".to_owned(),
+            value: None,
             foreign: false,
             peeks: false,
         }],

@@ -11,6 +11,7 @@ use crate::operator::{CurrentKey, Field};
 use crate::store::{ByteStore, KeyValueStore, Keyed, StoreKind};
 use crate::time::{TimeDomain, Timestamp};
 use crate::timer::{Timer, Timers};
+use crate::topology::graph::ValueDecl;
 
 /// A field as declared: what the graph says about it.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,8 @@ pub struct FieldDecl {
     pub peeks: bool,
     /// The identity of the field's own key codec; `None`: the lane's.
     pub key_codec: fn() -> Option<String>,
+    /// What its values are; `None`: it holds timers.
+    pub value: fn() -> Option<ValueDecl>,
 }
 
 /// The arguments of a field's attribute.
@@ -54,6 +57,7 @@ impl FieldDecl {
             foreign: F::FOREIGN,
             peeks: F::PEEKS,
             key_codec: F::key_codec,
+            value: F::value,
         }
     }
 }
@@ -135,6 +139,11 @@ pub trait StateField: Field + Sized + 'static {
 
     /// The identity of its own key codec; `None`: it uses the lane's bytes.
     fn key_codec() -> Option<String>;
+
+    /// What its values are; `None`: it holds timers.
+    fn value() -> Option<ValueDecl> {
+        None
+    }
 
     /// Makes one lane's field.
     fn make(seed: FieldSeed) -> Self;

@@ -215,18 +215,115 @@ mod tests {
             assert_eq!(daily("Europe/Berlin").newest(at("2026-01-01T01:29:59Z")), Some(at("2025-12-31T01:30:00Z")));
         }
 
+        /// The clocks go forward on 2026-03-29 at 01:00 UTC (02:00 becomes 03:00), and back on 2026-10-25 at 01:00 UTC (03:00
+        /// becomes 02:00).
+        const FORWARD: (&str, &str) = ("2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z");
+        const BACK: (&str, &str) = ("2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z");
+
+        fn berlin(text: &str) -> Timetable {
+            Timetable::new(&When::cron(text).zone("Europe/Berlin"), Missed::Once).unwrap()
+        }
+
+        fn between(table: &Timetable, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
+            let mut last = from;
+            std::iter::from_fn(|| {
+                last = table.next(last).filter(|t| *t <= to)?;
+                Some(last)
+            })
+            .collect()
+        }
+
+        fn utc(ticks: &[Timestamp]) -> Vec<String> {
+            ticks.iter().map(|t| jiff::Timestamp::from_millisecond(t.0).unwrap().to_string()).collect()
+        }
+
+        fn ticks(text: &str, (from, to): (&str, &str)) -> Vec<String> {
+            utc(&between(&berlin(text), at(from), at(to)))
+        }
+
         #[test]
-        fn a_change_of_the_clocks_makes_one_tick_of_a_day() {
-            for (from, to) in
-                [("2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z"), ("2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z")]
-            {
-                let (table, mut ticks, mut last) = (daily("Europe/Berlin"), Vec::new(), at(from));
-                while let Some(next) = table.next(last).filter(|t| *t <= at(to)) {
-                    ticks.push(next);
-                    last = next;
+        fn a_single_time_of_day_ticks_once_whichever_way_the_clocks_change() {
+            // There is no 02:30 on the 29th: the tick comes when the clocks have changed.
+            assert_eq!(ticks("30 2 * * *", FORWARD), ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
+            // 02:30 comes twice on the 25th, at 00:30 UTC and at 01:30 UTC: the first counts.
+            assert_eq!(ticks("30 2 * * *", BACK), ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
+            assert_eq!(ticks("15 30 2 * * *", FORWARD), ["2026-03-29T01:00:00Z", "2026-03-30T00:30:15Z"]);
+            assert_eq!(ticks("15 30 2 * * *", BACK), ["2026-10-25T00:30:15Z", "2026-10-26T01:30:15Z"]);
+        }
+
+        #[test]
+        fn several_times_of_day_go_by_the_clock_on_the_wall_skipped_times_do_not_come_and_repeated_ones_come_twice() {
+            let skipped = ["2026-03-28T13:30:00Z", "2026-03-29T12:30:00Z", "2026-03-30T00:30:00Z"];
+            assert_eq!(ticks("30 2,14 * * *", FORWARD), skipped);
+            let twice =
+                ["2026-10-24T12:30:00Z", "2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2026-10-25T13:30:00Z"];
+            assert_eq!(ticks("30 2,14 * * *", BACK)[..4], twice);
+            assert_eq!(ticks("0,30 2 * * *", FORWARD), ["2026-03-30T00:00:00Z", "2026-03-30T00:30:00Z"]);
+            let twice =
+                ["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"];
+            assert_eq!(ticks("0,30 2 * * *", BACK)[..4], twice);
+        }
+
+        #[test]
+        fn an_interval_goes_on_evenly_over_a_change_of_the_clocks() {
+            for (text, every) in [("30 * * * *", 3_600_000), ("*/20 * * * *", 1_200_000), ("*/15 * * * * *", 15_000)] {
+                for (from, to) in [FORWARD, BACK] {
+                    let ticks = between(&berlin(text), at(from), at(to));
+                    assert_eq!(ticks.len() as i64, 48 * 3_600_000 / every, "{text}");
+                    assert!(ticks.windows(2).all(|w| w[1].0 - w[0].0 == every), "{text}: {:?}", utc(&ticks));
                 }
-                assert_eq!(ticks.len(), 2, "{ticks:?}");
             }
+        }
+
+        #[test]
+        fn the_newest_tick_is_the_last_that_came_at_any_moment_around_a_change_of_the_clocks() {
+            let texts = [
+                "30 2 * * *",
+                "0 3 * * *",
+                "59 1 * * *",
+                "30 2,14 * * *",
+                "0,30 2 * * *",
+                "30 * * * *",
+                "7 30 2 * * *",
+            ];
+            for text in texts {
+                let table = berlin(text);
+                for (from, to) in [FORWARD, BACK] {
+                    // The first of these ticks is before each moment.
+                    let ticks = between(&table, Timestamp(at(from).0 - 86_400_000), at(to));
+                    let minutes = (at(from).0..at(to).0).step_by(60_000);
+                    for moment in minutes.flat_map(|m| [m - 1, m, m + 1, m + 29_500]).map(Timestamp) {
+                        let came = ticks.partition_point(|t| *t <= moment);
+                        let when = utc(&[moment]);
+                        assert_eq!(table.newest(moment), came.checked_sub(1).map(|i| ticks[i]), "{text} at {when:?}");
+                        if let Some(next) = ticks.get(came) {
+                            assert_eq!(table.next(moment), Some(*next), "{text} after {when:?}");
+                        }
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn what_was_missed_over_a_change_of_the_clocks_is_skipped_or_comes_once_or_each() {
+            let turn = |missed, last, now| {
+                let table = Timetable::new(&When::cron("30 2 * * *").zone("Europe/Berlin"), missed).unwrap();
+                let turn = table.turn(Some(at(last)), at(now), at(now));
+                (utc(&turn.fire), utc(&[turn.last.unwrap()]))
+            };
+            for (last, now, missed) in [
+                ("2026-03-28T01:30:00Z", FORWARD.1, ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]),
+                ("2026-10-24T00:30:00Z", BACK.1, ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]),
+            ] {
+                let newest = missed[1].to_owned();
+                assert_eq!(turn(Missed::Skip, last, now), (vec![], vec![newest.clone()]));
+                assert_eq!(turn(Missed::Once, last, now), (vec![newest.clone()], vec![newest.clone()]));
+                assert_eq!(turn(Missed::Each, last, now), (missed.map(str::to_owned).to_vec(), vec![newest]));
+            }
+            // Down within the hour that comes twice: the tick of its first half is missed once, and not again in the second.
+            let (fire, last) = turn(Missed::Once, "2026-10-24T00:30:00Z", "2026-10-25T00:45:00Z");
+            assert_eq!((fire.len(), &*last[0]), (1, "2026-10-25T00:30:00Z"));
+            assert_eq!(turn(Missed::Each, "2026-10-25T00:30:00Z", "2026-10-25T01:45:00Z").0, [""; 0]);
         }
 
         #[test]

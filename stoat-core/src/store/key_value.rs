@@ -18,6 +18,7 @@ use crate::id::{Epoch, StoreId};
 use crate::key::{Key, Types};
 use crate::operator::{Field, Weight};
 use crate::processor::{Entered, FieldSeed, StateField};
+use crate::topology::graph::ValueDecl;
 
 /// A store with explicit keys: a `#[store]` field of a processor, for scans and for other keys than the current one.
 /// `C` is the codec of the values, `KC` that of the keys, which must be the lane's.
@@ -287,6 +288,10 @@ where
 
     fn key_codec() -> Option<String> {
         Some(codec_id::<KC>())
+    }
+
+    fn value() -> Option<ValueDecl> {
+        Some(ValueDecl::of::<V, C>())
     }
 
     fn make(seed: FieldSeed) -> Self {

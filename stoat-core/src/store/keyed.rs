@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, StoreId};
 use crate::operator::{Field, Weight};
 use crate::processor::{Entered, FieldSeed, StateField};
+use crate::topology::graph::ValueDecl;
 
 /// State of the current key: a `#[state]` field of a processor. `C` is the codec of its values.
 ///
@@ -202,6 +203,10 @@ impl<V: Send + 'static, C: Encode<V> + Decode<V>> StateField for Keyed<V, C> {
 
     fn key_codec() -> Option<String> {
         None
+    }
+
+    fn value() -> Option<ValueDecl> {
+        Some(ValueDecl::of::<V, C>())
     }
 
     fn make(seed: FieldSeed) -> Self {

@@ -229,7 +229,7 @@ impl TestDriver {
                 }
             })
             .collect();
-        let schedules = Schedules::new(&graph, &entries, &BTreeMap::new(), options.start);
+        let schedules = Schedules::new(&graph, &entries, &stores, &BTreeMap::new(), options.start);
         let fresh = crate::engine::epoch_record::InputCut { next: 0, watermark: Timestamp::MIN };
         let cut = Cut { inputs: vec![fresh; specs.len()], marked, wall: options.start };
         let limits = Limits { max_wait: Duration::ZERO, fetch_budget: 1 << 20 };
@@ -615,7 +615,7 @@ impl TestDriver {
 
     /// Handles the ticks of schedules that are due.
     fn scheduled(&mut self) -> Result<()> {
-        while self.schedules.run(&mut self.ingest, &mut self.net, self.wall)? > 0 {
+        while self.schedules.run(&mut self.ingest, &mut self.net, self.wall, false)? > 0 {
             self.settle()?;
         }
         Ok(())

@@ -85,6 +85,11 @@ pub enum NoTimestamp {
 ///
 /// The engine sees to the rest: a watermark never moves back, nor further ahead of the wall clock than the source's
 /// `future_bound`; records beyond that bound are not shown.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say how a watermark follows the records of a partition [S109]",
+    label = "no `WatermarkGenerator`",
+    note = "`watermark = G` takes a type with `Default` and `impl WatermarkGenerator for G`; `out_of_orderness = \"10s\"` and `monotonic` need none"
+)]
 pub trait WatermarkGenerator: Send {
     /// Takes the next record of the partition and returns its watermark: no earlier record is expected.
     fn on_record(&mut self, timestamp: Timestamp, record: &RawRecord<'_>) -> Watermark;
@@ -114,6 +119,29 @@ impl fmt::Debug for Generator {
     }
 }
 
+/// What `timestamp = ..` of a source gives: a time, or perhaps none.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the time of a record [S112]",
+    label = "`timestamp = ..` gives a `{Self}`",
+    note = "`timestamp = ..` takes a function or closure from `&Record<K, V>` to `Timestamp` or `Option<Timestamp>`; `Timestamp::from_millis(ms)` makes one of milliseconds since 1970"
+)]
+pub trait IntoTimestamp {
+    /// The time; `None`: the record has none.
+    fn into_timestamp(self) -> Option<Timestamp>;
+}
+
+impl IntoTimestamp for Timestamp {
+    fn into_timestamp(self) -> Option<Timestamp> {
+        Some(self)
+    }
+}
+
+impl IntoTimestamp for Option<Timestamp> {
+    fn into_timestamp(self) -> Option<Timestamp> {
+        self
+    }
+}
+
 /// Finds the time of a record in the record. It runs where records are put in order, before they have a lane: each record is
 /// decoded once more for it.
 #[derive(Clone)]
@@ -124,14 +152,14 @@ type Extract = dyn Fn(&RawRecord<'_>) -> Option<Timestamp> + Send + Sync;
 impl TimestampExtractor {
     /// Takes the time from the decoded record, which has the broker's timestamp; `None`: it has none. What cannot be decoded
     /// keeps the broker's timestamp and is an error where its lane decodes it.
-    pub fn of<S: Source, T: Into<Option<Timestamp>>>(
+    pub fn of<S: Source, T: IntoTimestamp>(
         extract: impl Fn(&Record<S::Key, S::Value>) -> T + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(move |raw| {
             let key = decode_opt::<S::KeyCodec, S::Key>(raw.key);
             let value = decode_opt::<S::ValueCodec, S::Value>(raw.value);
             let (Ok(key), Ok(value)) = (key, value) else { return Some(raw.timestamp) };
-            extract(&Record { key, value, timestamp: raw.timestamp, headers: raw.headers.clone() }).into()
+            extract(&Record { key, value, timestamp: raw.timestamp, headers: raw.headers.clone() }).into_timestamp()
         }))
     }
 

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::graph::{Factory, Graph, Node, NodeKind, ScheduleDecl, SinkDecl, SourceDecl, StoreDecl};
+use super::graph::{Factory, Graph, Node, NodeKind, ScheduleDecl, SinkDecl, SourceDecl, StoreDecl, ValueDecl};
 use super::lane_state::{Lane, SourceLane};
 use super::stream::Stream;
 use crate::codec::codec_id;
@@ -314,7 +314,15 @@ impl Draft {
     }
 
     /// Adds a store of a node. Its name is empty where it is the node's.
-    pub(crate) fn add_store(&mut self, owner: NodeId, name: &str, kind: StoreKind, key_codec: String, foreign: bool) {
+    pub(crate) fn add_store(
+        &mut self,
+        owner: NodeId,
+        name: &str,
+        kind: StoreKind,
+        key_codec: String,
+        value: Option<ValueDecl>,
+        foreign: bool,
+    ) {
         let id = StoreId(self.stores.len() as u32);
         self.stores.push(StoreDecl {
             name: name.to_owned(),
@@ -322,6 +330,7 @@ impl Draft {
             owner,
             sub: SubTopologyId(0),
             key_codec,
+            value,
             foreign,
             peeks: false,
         });
@@ -485,6 +494,14 @@ impl Draft {
                 ));
             }
         }
+        for s in &mut self.schedules {
+            for reads in s.reads {
+                match reads.find(&self.stores) {
+                    Ok(at) => s.stores.push(StoreId(at as u32)),
+                    Err(what) => problems.push(format!("schedule `{}`: {what}", s.name)),
+                }
+            }
+        }
         for (i, s) in self.sinks.iter().enumerate() {
             if let Some(other) = self.sinks[..i]
                 .iter()
@@ -567,7 +584,14 @@ impl Topology {
                     ends: false,
                     factory: Arc::new(|b| Ok(Box::new(ScheduleOperator::<S>::new(&b.node.name, b.children[0])))),
                 },
-                ScheduleDecl { node: NodeId(0), name: S::NAME.to_owned(), timetable, emit: emitter::<S>() },
+                ScheduleDecl {
+                    node: NodeId(0),
+                    name: S::NAME.to_owned(),
+                    timetable,
+                    reads: S::READS,
+                    stores: Vec::new(),
+                    emit: emitter::<S>(),
+                },
             )
         };
         Stream::at(self.draft.clone(), Outlet { node, branch: 0 })
@@ -595,7 +619,7 @@ impl Topology {
     ///
     /// # Errors
     /// Of kind [`ErrorKind::Topology`], with all that is wrong: names used twice, two sources on one topic, an aggregation
-    /// without a name, a stream that nobody consumes.
+    /// without a name, a stream that nobody consumes, a schedule that reads a store that is not there or holds something else.
     pub fn build(self) -> Result<Graph> {
         let mut draft = self.draft.take();
         let names = draft.names();

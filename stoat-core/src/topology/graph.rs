@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::codec::{CodecError, Decode, Encode, codec_id};
+use crate::codec::{Codec, CodecError, Decode, Encode, codec_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Deciders;
 use crate::id::{LaneIdx, NodeId, SinkId, StoreId, SubTopologyId};
 use crate::operator::{Child, Operator};
-use crate::schedule::{Emitter, Timetable};
+use crate::schedule::{Emitter, Reads, Timetable};
 use crate::store::{ByteStore, StoreKind};
 use crate::time::WatermarkStrategy;
 
@@ -170,6 +170,10 @@ pub struct ScheduleDecl {
     pub name: String,
     /// When it ticks.
     pub timetable: Timetable,
+    /// The stores that it reads, as it says.
+    pub reads: &'static [Reads],
+    /// The same by [`StoreId`], once the graph is built.
+    pub stores: Vec<StoreId>,
     /// Emits the records of a tick.
     pub emit: Emitter,
 }
@@ -218,10 +222,34 @@ pub struct StoreDecl {
     pub sub: SubTopologyId,
     /// The key codec's identity.
     pub key_codec: String,
+    /// What its values are; `None`: it holds timers.
+    pub value: Option<ValueDecl>,
     /// Whether timers of other keys are written (`#[timer(foreign)]`).
     pub foreign: bool,
     /// Whether other keys are read (`KeyValueStore`).
     pub peeks: bool,
+}
+
+/// What a store's values are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueDecl {
+    /// Their type.
+    pub ty: &'static str,
+    /// The codec's identity.
+    pub codec: String,
+}
+
+impl ValueDecl {
+    /// Values of type `V`, written by `C`.
+    pub fn of<V, C: Codec>() -> Self {
+        Self { ty: std::any::type_name::<V>(), codec: codec_id::<C>() }
+    }
+}
+
+impl fmt::Display for ValueDecl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` with {}", self.ty, self.codec)
+    }
 }
 
 /// What a factory knows about the lane that it builds for.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::builder::{Name, NewNode, Outlet, Shared};
 use super::fragment::Place;
-use super::graph::NodeKind;
+use super::graph::{NodeKind, ValueDecl};
 use super::stream::DefaultCodec;
 use super::table::Table;
 use crate::codec::{Be, Decode, Encode};
@@ -12,6 +12,9 @@ use crate::operator::aggregate::{Aggregate, AggregateOperator, Count, Fold, Redu
 use crate::store::StoreKind;
 
 /// Records grouped by key, on the lanes of codec `C`. What follows keeps one value per key, written with codec `VC`.
+///
+/// A result has the largest timestamp of the records that went into it, and the headers of the last one: of those that were
+/// handed on as one (`stoat.emit.mode: on-barrier`) the last one wins, too. Headers are not kept with the value.
 #[must_use = "a group alone does nothing: follow it with `.count()`, `.reduce(..)` or `.aggregate(..)`"]
 pub struct Grouped<K, V, C, VC = DefaultCodec> {
     draft: Shared,
@@ -71,7 +74,14 @@ impl<K: Send + 'static, V: 'static, C: 'static, VC> Grouped<K, V, C, VC> {
                     )))
                 }),
             });
-            draft.add_store(node, "", StoreKind::TimestampedKeyValue, self.key_codec, false);
+            draft.add_store(
+                node,
+                "",
+                StoreKind::TimestampedKeyValue,
+                self.key_codec,
+                Some(ValueDecl::of::<A, D>()),
+                false,
+            );
             node
         };
         Table::at(self.draft, Outlet { node, branch: 0 })

@@ -456,7 +456,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
         for decl in Q::FIELDS {
             let codec = (decl.key_codec)().unwrap_or_else(L::codec);
             let mut draft = draft.borrow_mut();
-            draft.add_store(node, decl.name, decl.kind, codec, decl.foreign);
+            draft.add_store(node, decl.name, decl.kind, codec, (decl.value)(), decl.foreign);
             if decl.peeks {
                 draft.peeks();
             }

@@ -58,10 +58,14 @@ pub(crate) const PAGES: &[Page] = pages! {
         "One of the two would win. With the stricter one records that are late by seconds would be dropped, with the other each window would stay open for longer than you meant."
     S108 "source/fail/close-on-idle-zero" "no pause is long enough to close what is open" { "\"0s\"" => "\"30s\"" }
         "Silence of that length ends windows and sessions. After none at all each record would end the one that it belongs to."
+    S109 "source/fail/watermark-type" "the type of `watermark = ..` derives none" { "struct ByHour;\n" => "struct ByHour;\n\nimpl stoat_core::time::WatermarkGenerator for ByHour {\n    fn on_record(&mut self, timestamp: Timestamp, _: &stoat_core::record::RawRecord<'_>) -> Timestamp {\n        Timestamp(timestamp.0 / 3_600_000 * 3_600_000)\n    }\n}\n" }
+        "The watermark says when windows close and timers fire. A type that does not derive it would leave both waiting for ever."
     S110 "source/fail/decode-only-undeclared" "a codec cannot write (or read) this type" { "key_codec = Legacy, value = Event" => "key_codec = Legacy, value = Event, decode_only" }
         "Records are put on lanes by the bytes of their key. Where a codec is not canonical these bytes come from writing the decoded key again, and this codec cannot write it."
     S111 "source/fail/key-without-codec" "a type is used as a key and declares no codec" { "key = Region" => "key = UserId" }
         "Each key type names one codec, so that the same key has the same bytes everywhere and so runs on the same lane. Without it, state of one key could end up on two lanes, and each would know half of it."
+    S112 "source/fail/timestamp-type" "what `timestamp = ..` gives is not a time" { "i64::from(r.value.count)" => "Timestamp::from_millis(i64::from(r.value.count))" }
+        "A bare number does not say whether it counts seconds, milliseconds or nanoseconds. Taken for another unit, each record would be far too old or far ahead, and nothing would close."
     // --- keys
     S201 "key/fail/no-codec" "a key that names no codec" { "struct UserId" => "#[key(codec = Utf8)]\nstruct UserId" }
         "The codec decides the bytes of the key: lane, partition and stored state hang on them. A default would be fixed for ever by the first deployment."

@@ -324,6 +324,7 @@ pub(super) fn graph(shape: &Shape) -> Graph {
                     owner: id,
                     sub: SubTopologyId(d.sub),
                     key_codec: String::new(),
+                    value: None,
                     foreign: what == "timer" && kind == Kind::Foreign,
                     peeks: false,
                 });

@@ -16,6 +16,7 @@ mod owners;
 mod random;
 mod remedies;
 mod restart;
+mod schedule_reads;
 mod schedules;
 mod shapes;
 mod stalls;

@@ -1,10 +1,12 @@
 //! Scheduled sources: each tick once under crashes, whatever the lanes; downtime; stops; failing emitters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::shapes::Chain;
 use super::*;
+use crate::broker::{Broker, Command, Event, OpId};
 use crate::schedule::{Emit, Missed, Schedule, Tick, When};
 
 const EVERY: i64 = 10;
@@ -82,7 +84,15 @@ fn run_for(world: &mut World, mut engine: Engine, turns: u64) {
     panic!("it does not stop: {:?}", engine.status());
 }
 
-/// Runs `S` alone under faults and crashes with changing lanes.
+/// Ticks that each life of a process commits at least.
+const EACH_LIFE: usize = 12;
+
+/// Ticks of which all is committed.
+fn committed(world: &World) -> usize {
+    world.records("out").len() / 6
+}
+
+/// Runs `S` alone under faults and crashes with changing lanes. Each process lives until ticks of its own are committed.
 fn crashes<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(seed: u64) -> World {
     let graph = graph_of(only::<S>);
     let mut world = World::new(seed);
@@ -90,7 +100,17 @@ fn crashes<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(seed: u64
     for _ in 0..4 {
         let lanes = world.lanes();
         let mut engine = world.engine(&graph, lanes);
-        for _ in 0..200 {
+        let enough = committed(&world) + EACH_LIFE;
+        let mut turns = 0;
+        while committed(&world) < enough {
+            for _ in 0..20 {
+                world.turn(&mut engine).unwrap_or_else(|e| panic!("{e}"));
+            }
+            turns += 20;
+            assert!(turns < 50_000, "ticks are not committed: {:?}", engine.status());
+        }
+        // It ends anywhere, not just behind a commit.
+        for _ in 0..world.random.below(60) {
             world.turn(&mut engine).unwrap_or_else(|e| panic!("{e}"));
         }
         drop(engine);
@@ -112,8 +132,7 @@ fn i03_each_tick_takes_effect_once_under_crashes_and_none_is_left_out_where_each
         let _seed = Seed(seed);
         let world = crashes::<Each>(seed);
         let ticks = ticks(&world);
-        // An outage may leave little time.
-        assert!(ticks.len() > 10, "{ticks:?}");
+        assert!(ticks.len() >= 4 * EACH_LIFE, "{ticks:?}");
         assert!(ticks.windows(2).all(|w| w[1] == w[0] + EVERY), "{ticks:?}");
     }
 }
@@ -124,7 +143,7 @@ fn i03_no_tick_comes_twice_where_missed_ones_come_once_or_are_skipped() {
         let _seed = Seed(seed);
         // That each tick is whole, `ticks` has checked.
         let (once, skip) = (ticks(&crashes::<Once>(seed)), ticks(&crashes::<Skip>(seed)));
-        assert!(once.len() > 5 && skip.len() > 5, "{once:?} {skip:?}");
+        assert!(once.len() >= 4 * EACH_LIFE && skip.len() >= 4 * EACH_LIFE, "{once:?} {skip:?}");
     }
 }
 
@@ -261,6 +280,190 @@ fn behind_a_schedule_alone_event_time_is_that_of_its_ticks() {
     run_for(&mut world, engine, 200);
     assert!(world.records("out").len() > 50, "{}", world.records("out").len());
     world.check(&graph);
+}
+
+/// Keeps back what became of transactions while it is told to.
+struct Held {
+    broker: Box<dyn Broker>,
+    hold: Arc<AtomicBool>,
+    transactions: BTreeSet<OpId>,
+    kept: Vec<Event>,
+}
+
+impl Broker for Held {
+    fn submit(&mut self, op: OpId, command: Command) {
+        if matches!(command, Command::Transact(_)) {
+            self.transactions.insert(op);
+        }
+        self.broker.submit(op, command);
+    }
+
+    fn poll(&mut self, out: &mut Vec<Event>) {
+        let mut events = std::mem::take(&mut self.kept);
+        self.broker.poll(&mut events);
+        let hold = self.hold.load(Ordering::SeqCst);
+        for event in events {
+            match event {
+                Event::Done { op, .. } if hold && self.transactions.contains(&op) => self.kept.push(event),
+                _ => out.push(event),
+            }
+        }
+    }
+
+    fn notify(&self, waker: Waker) {
+        self.broker.notify(waker);
+    }
+}
+
+/// An engine whose commits end when the test says so.
+fn held_engine(world: &mut World, graph: &Graph, lanes: u32) -> (Engine, Arc<AtomicBool>) {
+    let disk = world.disk.clone();
+    let mut parts = world.parts(&disk, graph, lanes);
+    let hold = Arc::new(AtomicBool::new(false));
+    parts.broker =
+        Box::new(Held { broker: parts.broker, hold: hold.clone(), transactions: BTreeSet::new(), kept: Vec::new() });
+    (Engine::new(parts, world.now), hold)
+}
+
+/// A schedule that also notes each tick that is handled, committed or not.
+macro_rules! logged {
+    ($name:ident, $handled:ident, $missed:expr) => {
+        static $handled: Mutex<Vec<i64>> = Mutex::new(Vec::new());
+        struct $name;
+        impl Schedule for $name {
+            type Key = String;
+            type Value = String;
+            type KeyCodec = Utf8;
+            type ValueCodec = Utf8;
+            const NAME: &'static str = stringify!($name);
+            fn when() -> When {
+                When::every(Duration::from_millis(10))
+            }
+            fn missed() -> Missed {
+                $missed
+            }
+            fn emit(tick: Tick, out: &mut Emit<'_, Self>) -> Result<()> {
+                handled(&$handled).push(tick.time.0);
+                out.record(&"k".to_owned(), &tick.time.to_string())
+            }
+        }
+    };
+}
+
+fn handled(ticks: &Mutex<Vec<i64>>) -> MutexGuard<'_, Vec<i64>> {
+    ticks.lock().expect("no emitter panics")
+}
+
+logged!(StopsOnce, STOPS_ONCE, Missed::Once);
+logged!(StopsEach, STOPS_EACH, Missed::Each);
+logged!(FullOnce, FULL_ONCE, Missed::Once);
+logged!(FullEach, FULL_EACH, Missed::Each);
+
+#[test]
+fn no_tick_is_handled_while_the_engine_stops_and_the_next_start_says_what_becomes_of_them() {
+    fn stops<S>(ticks: &Mutex<Vec<i64>>, restart: bool, seed: u64) -> (Vec<i64>, Vec<i64>)
+    where
+        S: Schedule<Key = String, Value = String, KeyCodec = Utf8>,
+    {
+        handled(ticks).clear();
+        let graph = graph_of(only::<S>);
+        let mut world = World::new(seed);
+        let (mut engine, hold) = held_engine(&mut world, &graph, 2);
+        while handled(ticks).len() < 10 {
+            world.turn(&mut engine).unwrap();
+        }
+        // The last commit takes its time.
+        hold.store(true, Ordering::SeqCst);
+        if restart {
+            engine.restart();
+        } else {
+            engine.stop();
+        }
+        let before = handled(ticks).clone();
+        for _ in 0..100 {
+            world.turn(&mut engine).unwrap();
+            assert_eq!(engine.status().state, State::Stopping);
+        }
+        hold.store(false, Ordering::SeqCst);
+        while engine.status().state == State::Stopping {
+            world.turn(&mut engine).unwrap();
+        }
+        assert_eq!(*handled(ticks), before, "ticks while it stopped");
+        if !restart {
+            (engine, _) = held_engine(&mut world, &graph, 3);
+        }
+        while handled(ticks).len() < before.len() + 40 {
+            world.turn(&mut engine).unwrap();
+        }
+        run_for(&mut world, engine, 50);
+        world.check(&graph);
+        // All of them are committed, each once.
+        let mut written: Vec<i64> = world.records("out").iter().map(|r| r.timestamp.0).collect();
+        written.sort_unstable();
+        assert_eq!(written, *handled(ticks));
+        let after = handled(ticks).split_off(before.len());
+        (before, after)
+    }
+    for (restart, seed) in [(false, 11_901), (true, 11_902)] {
+        let (before, after) = stops::<StopsEach>(&STOPS_EACH, restart, seed);
+        let all = [before, after].concat();
+        assert!(all.windows(2).all(|w| w[1] == w[0] + EVERY), "none is left out: {all:?}");
+        let (before, after) = stops::<StopsOnce>(&STOPS_ONCE, restart, seed);
+        // At least 100 ms passed meanwhile.
+        assert!(after[0] >= before.last().unwrap() + 10 * EVERY, "the last one comes: {before:?}, {after:?}");
+    }
+}
+
+#[test]
+fn i07_no_tick_is_handled_while_there_is_no_room_and_what_was_due_comes_once_or_each_afterwards() {
+    /// The ticks until there is no room, and those afterwards.
+    fn fills<S>(ticks: &Mutex<Vec<i64>>, seed: u64) -> (Vec<i64>, Vec<i64>, Vec<i64>)
+    where
+        S: Schedule<Key = String, Value = String, KeyCodec = Utf8>,
+    {
+        let graph = graph_of(|t| {
+            t.source::<In>().sink::<Out>();
+            t.scheduled::<S>().map_values(|v| format!("tick {v}")).repartition().process::<Chain>().discard();
+        });
+        let mut world = World::new(seed);
+        world.set("stoat.memory.budget", "16384");
+        let (mut engine, hold) = held_engine(&mut world, &graph, 2);
+        while handled(ticks).len() < 10 {
+            world.turn(&mut engine).unwrap();
+        }
+        hold.store(true, Ordering::SeqCst);
+        for n in 0..40 {
+            world.feed(&fed(format!("q{n}"), "x".repeat(500), START + n));
+        }
+        let mut quiet = 0;
+        while quiet < 50 {
+            let n = handled(ticks).len();
+            world.turn(&mut engine).unwrap();
+            quiet = if handled(ticks).len() == n { quiet + 1 } else { 0 };
+            assert!(world.now < 30_000, "it never fills");
+        }
+        let before = handled(ticks).clone();
+        for _ in 0..300 {
+            world.turn(&mut engine).unwrap();
+        }
+        assert_eq!(*handled(ticks), before, "there is no room");
+        assert!(engine.status().run.records < 40, "nor for records: {:?}", engine.status());
+        let due: Vec<i64> = (before.last().unwrap() + EVERY..=world.wall().0).step_by(EVERY as usize).collect();
+        hold.store(false, Ordering::SeqCst);
+        while handled(ticks).len() < before.len() + due.len() + 5 {
+            world.turn(&mut engine).unwrap();
+        }
+        world.finish(engine);
+        world.check(&graph);
+        assert_eq!(world.records("out").len(), 40, "nothing is lost");
+        let after = handled(ticks).split_off(before.len());
+        (before, due, after)
+    }
+    let (_, due, after) = fills::<FullEach>(&FULL_EACH, 11_951);
+    assert!(due.len() > 30 && after.starts_with(&due), "each comes: {due:?}, {after:?}");
+    let (_, due, after) = fills::<FullOnce>(&FULL_ONCE, 11_951);
+    assert!(after[0] >= *due.last().unwrap(), "the last comes: {due:?}, {after:?}");
+    assert!(after.is_sorted_by(|a, b| a < b), "{after:?}");
 }
 
 static BROKEN: AtomicBool = AtomicBool::new(false);

@@ -49,30 +49,37 @@ pub(crate) fn config(lanes: u32) -> Config {
     c
 }
 
-/// Writes at some later poll. What an old engine left may so be written while a new one runs, even behind what that one
+/// Writes at some later poll, and now and then one store before the others. What an old engine left may so be written while a new one runs, even behind what that one
 /// writes, as by a thread that slept meanwhile.
 pub(crate) struct SlowWriter {
-    jobs: VecDeque<WriteJob>,
+    /// Each with how many of its batches are written already.
+    jobs: VecDeque<(WriteJob, usize)>,
     /// Left by old engines, and still to be written.
-    stale: Vec<WriteJob>,
+    stale: Vec<(WriteJob, usize)>,
     random: Random,
 }
 
 impl StoreWriter for SlowWriter {
     fn submit(&mut self, job: WriteJob) {
-        let old = self.jobs.iter().take_while(|j| j.generation < job.generation).count();
+        let old = self.jobs.iter().take_while(|(j, _)| j.generation < job.generation).count();
         self.stale.extend(self.jobs.drain(..old));
-        self.jobs.push_back(job);
+        self.jobs.push_back((job, 0));
     }
 
     fn poll(&mut self, out: &mut Vec<(u64, Result<()>)>) {
         while !self.jobs.is_empty() && self.random.below(4) > 0 {
-            let job = self.jobs.pop_front().expect("there is one");
-            out.push((job.id, job.run()));
+            let (job, written) = self.jobs.pop_front().expect("there is one");
+            out.push((job.id, job.run_from(written)));
+        }
+        if let Some((job, written)) = self.jobs.front_mut()
+            && let Some((store, batch)) = job.batches.get(*written)
+            && store.apply(job.generation, batch).is_ok()
+        {
+            *written += 1;
         }
         while !self.stale.is_empty() && self.random.below(20) == 0 {
-            let job = self.stale.remove(0);
-            out.push((job.id, job.run()));
+            let (job, written) = self.stale.remove(0);
+            out.push((job.id, job.run_from(written)));
         }
     }
 
@@ -106,6 +113,8 @@ pub(crate) struct World {
     pub(crate) settings: Vec<(&'static str, String)>,
     /// Topics that are compacted now and then; tombstones stay.
     pub(crate) compacted: &'static [&'static str],
+    /// Whether the topology has schedules: then it never comes to rest by itself.
+    scheduled: bool,
 }
 
 impl World {
@@ -129,6 +138,7 @@ impl World {
                 Vec::new()
             },
             compacted: &[],
+            scheduled: false,
         }
     }
 
@@ -165,6 +175,7 @@ impl World {
 
     pub(crate) fn parts(&mut self, disk: &TwinDisk, graph: &Graph, lanes: u32) -> EngineParts {
         self.ids += 1;
+        self.scheduled = !graph.schedules.is_empty();
         let config = self.config(lanes);
         let seed = (self.seed ^ (self.ids << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let settings = NetSettings {
@@ -294,7 +305,17 @@ impl World {
         self.finish(running);
     }
 
-    /// Runs an engine until it has settled and stopped; every error is a failure.
+    /// Whether all input is processed and committed.
+    fn is_read(&self) -> bool {
+        let partitions = self.sources.iter().flat_map(|t| (0..self.cluster.partitions(t)).map(move |p| (t, p)));
+        partitions.into_iter().all(|(topic, p)| {
+            let end = self.cluster.log(topic, p).len() as i64;
+            end == 0 || self.cluster.committed("app", &TopicPartition::new(topic.as_str(), p)) == Some(end)
+        })
+    }
+
+    /// Runs an engine until it has settled and stopped; every error is a failure. Where schedules tick for ever, it is stopped
+    /// some ticks after all input was processed.
     pub(crate) fn finish(&mut self, mut engine: Engine) {
         // What was fed last may not have been heard of yet.
         let (mut settled, mut turns) = (0, 0);
@@ -305,8 +326,9 @@ impl World {
             }
             let status = engine.status();
             if status.state == State::Running {
-                settled = if status.run.settled { settled + 1 } else { 0 };
-                if settled > 50 {
+                let rests = if self.scheduled { self.is_read() } else { status.run.settled };
+                settled = if rests { settled + 1 } else { 0 };
+                if settled > if self.scheduled { 300 } else { 50 } {
                     engine.stop();
                 }
             }

@@ -171,6 +171,26 @@ mod s108 {
     fn main() {}
 }
 
+/// the type of `watermark = ..` derives none
+mod s109 {
+    use stoat_core::prelude::*;
+    use stoat_ui_tests::*;
+
+    #[derive(Default)]
+    struct ByHour;
+
+    impl stoat_core::time::WatermarkGenerator for ByHour {
+        fn on_record(&mut self, timestamp: Timestamp, _: &stoat_core::record::RawRecord<'_>) -> Timestamp {
+            Timestamp(timestamp.0 / 3_600_000 * 3_600_000)
+        }
+    }
+
+    #[source(topic = "clicks", key = UserId, value = Event, watermark = ByHour)]
+    struct Clicks;
+
+    fn main() {}
+}
+
 /// a codec cannot write (or read) this type
 mod s110 {
     use stoat_core::prelude::*;
@@ -188,6 +208,17 @@ mod s111 {
     use stoat_ui_tests::*;
 
     #[source(topic = "clicks", key = UserId, value = Event)]
+    struct Clicks;
+
+    fn main() {}
+}
+
+/// what `timestamp = ..` gives is not a time
+mod s112 {
+    use stoat_core::prelude::*;
+    use stoat_ui_tests::*;
+
+    #[source(topic = "clicks", key = UserId, value = Event, timestamp = |r| Timestamp::from_millis(i64::from(r.value.count)))]
     struct Clicks;
 
     fn main() {}
