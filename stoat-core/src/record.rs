@@ -318,7 +318,8 @@ impl ProduceBatch {
 
     /// The same with room for so many records of so many bytes of keys and values in all.
     pub(crate) fn with_capacity(topics: Arc<[Arc<str>]>, records: usize, bytes: usize) -> Self {
-        Self { data: Vec::with_capacity(bytes), entries: Vec::with_capacity(records), ..Self::new(topics) }
+        let (data, entries) = (Vec::with_capacity(bytes), Vec::with_capacity(records));
+        Self { topics, data, entries, headers: Vec::new(), home: None }
     }
 
     /// The same of used buffers, which go back in the end.
