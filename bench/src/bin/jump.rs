@@ -2,6 +2,9 @@
 //! Sets timers, then moves event time over a part of them at once; prints how many fired per second, in how many pieces and
 //! epochs, and the peak of resident memory against the budget; checks that each due timer fired once and in order.
 //!
+//! With millions of records the embedded broker's compaction takes more memory than all else: a figure for the budget needs
+//! Kafka.
+//!
 //! `cargo run --release -p stoat-bench --bin jump -- [--bootstrap-servers H:P] [--pending 10000000] [--due 1000000]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
