@@ -144,7 +144,14 @@ impl Stage {
         let dir = tempfile::tempdir().expect("a temporary directory");
         // In the past, so that no record is ahead of the clock; not so long ago that a broker would delete it.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-        Self { bootstrap, run, dir, base: now.as_secs() as i64 - 600 }
+        let mut stage = Self { bootstrap, run, dir, base: now.as_secs() as i64 - 600 };
+        // Behind what an earlier run on the same broker has written, or all would be late.
+        let app = stage.prepare();
+        let mut client = app.client("operator").expect("a client");
+        topics(&mut client);
+        let read = client.read_all(INPUT, |_, r| stage.base = stage.base.max(r.timestamp.as_millis() / 1_000 + 2));
+        read.expect("the broker can be read");
+        stage
     }
 
     fn prepare(&self) -> Prepared {
@@ -164,10 +171,7 @@ impl Stage {
     fn during<T: Send>(&self, act: impl FnOnce(&mut Client<'_>) -> T + Send) -> T {
         let app = self.prepare();
         let (clients, stop) = (app.clients(), app.stop_handle());
-        let mut client = clients("operator").expect("a client");
-        for (topic, partitions) in [(INPUT, 2), (OUTPUT, 1), (BEATS, 1)] {
-            client.create_topic(topic, partitions).expect("a broker that can be reached");
-        }
+        let client = clients("operator").expect("a client");
         std::thread::scope(|scope| {
             let acting = scope.spawn(move || {
                 let _stops = Stops(stop);
@@ -176,6 +180,12 @@ impl Stage {
             app.run(|_| true).expect("the application ends well");
             acting.join().expect("the test's part has not failed")
         })
+    }
+}
+
+fn topics(client: &mut BlockingClient) {
+    for (topic, partitions) in [(INPUT, 2), (OUTPUT, 1), (BEATS, 1)] {
+        client.create_topic(topic, partitions).expect("a broker that can be reached");
     }
 }
 
