@@ -18,11 +18,11 @@ const INPUT: &str = "stoat-test-time";
 const OUTPUT: &str = "stoat-test-time-seconds";
 const BEATS: &str = "stoat-test-time-beats";
 /// As `idleness` of the source says.
-const IDLE: Duration = Duration::from_millis(300);
+const IDLE: Duration = Duration::from_secs(2);
 /// Between two ticks, in ms.
 const BEAT: i64 = 50;
 
-#[source(topic = "stoat-test-time", key = String, value = String, value_codec = Utf8, out_of_orderness = "0s", idleness = "300ms")]
+#[source(topic = "stoat-test-time", key = String, value = String, value_codec = Utf8, out_of_orderness = "0s", idleness = "2s")]
 struct Seconds;
 
 #[sink(topic = "stoat-test-time-seconds", key = String, value = String, value_codec = Utf8)]
@@ -49,6 +49,9 @@ impl PerSecond {
         }
         if cx.is_late() {
             return cx.forward("late".to_owned());
+        }
+        if r.value == "tell" {
+            cx.forward("seen".to_owned())?;
         }
         let second = r.timestamp.as_millis().div_euclid(1_000);
         self.open.update(BTreeMap::new, |open| *open.entry(second).or_default() += 1)?;
@@ -283,21 +286,18 @@ fn idle_slow_and_scheduled(bootstrap: Option<String>) {
         c.until(&["a 0=2", "a 10=1"]);
     });
     stage.during(|c| {
-        // T8: partition 1 has a lag: its first record is held up, and behind it thousands wait, 16 MB, some at the broker.
+        // T8: partition 1 holds the watermark at 12.5 s, and the other one is ahead.
+        c.write(1, "b", "x", [12_500]);
+        c.write(0, "a", "tell", [20_000]);
+        c.until(&["a 0=2", "a 10=1", "a seen"]);
+        // Then it has a lag: its next record is held up, and behind it thousands wait, 16 MB, some at the broker.
         GATE.set(false);
         let padded = format!("wait{}", "-".repeat(4_096));
         for n in 0..40 {
             c.write(1, "b", &padded, (0..100).map(|i| 13_000 + n * 10 + i / 10));
         }
-        let since = Instant::now();
-        let mut time = 20_000;
-        while since.elapsed() < IDLE * 4 {
-            // The other one goes on, far ahead.
-            c.write(0, "a", "x", [time]);
-            time += 100;
-            // sleep: how long the partition is silent is what is tested
-            std::thread::sleep(IDLE / 6);
-        }
+        // sleep: how long nothing of the partition is taken is what is tested
+        std::thread::sleep(IDLE * 3);
         GATE.set(true);
         c.write(0, "a", "x", [60_000]);
         let since = Instant::now();
@@ -306,7 +306,7 @@ fn idle_slow_and_scheduled(bootstrap: Option<String>) {
             // sleep: what is committed is looked for now and then
             std::thread::sleep(Duration::from_millis(50));
         }
-        // Had it been taken for idle, what was still at the broker would be late and not counted.
+        // A lane that is held up holds up the marks as well; that a slow fetch alone is enough, the simulator shows (`t8_..`).
         assert!(!c.closed().iter().any(|line| line.contains("late")), "{:?}", c.closed());
         // Three starts, one schedule: each tick once, in order, none left out, those of the time in between too.
         let beats = c.beats();
