@@ -544,7 +544,9 @@ fn is_secret(key: &str) -> bool {
     const PARTS: [&str; 8] =
         ["password", "secret", "token", "credential", "jaas", "oauthbearer", "key.pem", "passphrase"];
     let key = key.to_lowercase();
-    PARTS.iter().any(|p| key.contains(p))
+    // A misspelt name is a secret's as well: the Kafka client's own settings are not known here.
+    let misspelt = |word: &str| PARTS.iter().any(|p| strsim::normalized_damerau_levenshtein(word, p) > 0.7);
+    PARTS.iter().any(|p| key.contains(p)) || key.split(|c: char| !c.is_alphanumeric()).any(misspelt)
 }
 
 /// Masks a value: all of it where the key's name says so, else the password of `user:password@` and of `password=..`.
@@ -613,6 +615,19 @@ mod tests {
         assert!(!e.to_string().contains("hunter2") && e.exit_code() == 2, "{e}");
         let e = c.yaml("stoat.password: [hunter2").unwrap_err();
         assert!(!e.to_string().contains("hunter2"), "{e}");
+        // Settings of the Kafka client go through as they are, misspelt ones too.
+        for key in ["sasl.pasword", "sasl.passwrd", "ssl.keystore.pasword", "sasl.oauthbearer.client.secrt"] {
+            c.set(&format!("stoat.kafka.client.{key}"), "hunter2").unwrap();
+        }
+        let var = |name: &str| [(name.to_owned(), "hunter2".to_owned())];
+        c.env(var("STOAT__KAFKA__CLIENT__SASL__PASSWORD")).unwrap();
+        assert!(!format!("{c:?}").contains("hunter2"), "{c:?}");
+        let e = c.env(var("STOAT__KAFKA__SASL__PASSWORD")).unwrap_err();
+        assert!(!e.to_string().contains("hunter2"), "{e}");
+        // And what is no secret is shown.
+        let hidden: Vec<&str> = keys().into_iter().map(|(k, _, _)| k).filter(|k| is_secret(k)).collect();
+        assert_eq!(hidden, [""; 0]);
+        assert_eq!(mask("stoat.kafka.client.sasl.mechanism", "PLAIN"), "PLAIN");
     }
 
     #[test]

@@ -10,4 +10,5 @@ mod own_kafka;
 #[cfg(unix)]
 mod poison;
 mod support;
+mod time;
 mod two_processes;

@@ -159,8 +159,8 @@ fn i03_i05_under_kills_halts_restarts_and_cuts_nothing_is_lost_doubled_or_half()
 }
 
 #[test]
-fn c25_poison_pills_on_kafka_become_dead_letters_once_under_kill_9() {
-    let Some(kafka) = Kafka::start("c25_poison_pills_on_kafka") else { return };
+fn t25_poison_pills_on_kafka_become_dead_letters_once_under_kill_9() {
+    let Some(kafka) = Kafka::start("t25_poison_pills_on_kafka") else { return };
     let dir = tempfile::tempdir().unwrap();
     crate::poison::torment(kafka.plan(dir.path()), dir.path(), 200_000);
 }

@@ -99,7 +99,7 @@ pub(crate) fn torment(mut plan: Plan, dir: &Path, lines: usize) {
 }
 
 #[test]
-fn c25_poison_pills_on_the_embedded_broker_become_dead_letters_once_under_kill_9() {
+fn t25_poison_pills_on_the_embedded_broker_become_dead_letters_once_under_kill_9() {
     let dir = tempfile::tempdir().unwrap();
     let plan = Plan {
         exe: PathBuf::new(),

@@ -54,7 +54,7 @@ fn letters(d: &mut TestDriver) -> Vec<String> {
 }
 
 #[test]
-fn c25_between_two_good_records_a_bad_one_is_left_out_and_kept_as_a_dead_letter() {
+fn t25_between_two_good_records_a_bad_one_is_left_out_and_kept_as_a_dead_letter() {
     for (decision, want) in [(Decision::DeadLetter, 1), (Decision::Skip, 0)] {
         let mut d = driver(graph(|t| t.source::<In>().sink::<Out>()), all(decision));
         let mut headers = Headers::default();
@@ -235,7 +235,7 @@ fn i10_a_fatal_error_passes_the_gates_by_and_cannot_be_swallowed() {
 }
 
 #[test]
-fn c24_records_that_operators_leave_out_are_counted_by_reason_and_dead_lettered_on_request() {
+fn t24_records_that_operators_leave_out_are_counted_by_reason_and_dead_lettered_on_request() {
     let declare = |t: &mut Topology| t.source::<Maybe>().with_key().with_value().sink::<Texts>();
     let mut d = driver(graph(declare), all(Decision::Fail));
     d.pipe_raw("maybe", None, Some(b"x"), 0, Headers::default()).unwrap();

@@ -1,6 +1,7 @@
 use std::panic::catch_unwind;
 
 use super::{Options, TestDriver, assert_records};
+use crate::config::EmitMode;
 use crate::error::ErrorKind;
 use crate::prelude::*;
 use crate::topology::graph::Graph;
@@ -160,7 +161,7 @@ fn a_panic_of_a_handler_is_an_error_of_its_record() {
 }
 
 #[test]
-fn bytes_that_the_codec_refuses_are_an_error_of_their_record() {
+fn t42_bytes_that_the_codec_refuses_are_an_error_of_their_record() {
     let mut d = driver(expiring);
     d.pipe_raw("in", Some(b"k"), Some(b"v"), 1, Headers::default()).unwrap();
     let e = d.pipe_raw("in", Some(b"k"), Some(b"\xff"), 1, Headers::default()).unwrap_err();
@@ -189,7 +190,7 @@ fn a_mistake_in_a_call_changes_nothing() {
 }
 
 #[test]
-fn the_watermark_follows_the_largest_timestamp_less_the_bound_of_its_source() {
+fn t42_the_watermark_follows_the_largest_timestamp_less_the_bound_of_its_source() {
     let mut d = driver(|t| {
         let moved = t.source::<In>().select_key(|_, v: &String| v.clone()).repartition();
         moved.merge(t.source::<In2>()).process::<Delayed>().sink::<Out>();
@@ -228,7 +229,7 @@ fn what_is_read_does_not_depend_on_the_lanes() {
 }
 
 #[test]
-fn without_commits_of_its_own_the_driver_shows_nothing_before_a_commit() {
+fn t42_without_commits_of_its_own_the_driver_shows_nothing_before_a_commit() {
     let options = Options { commit_each: false, ..Options::default() };
     let mut d = TestDriver::with_options(graph(expiring), options).unwrap();
     d.pipe::<In>(&s("k"), &s("v"), 1).unwrap();
@@ -291,7 +292,7 @@ impl Forgetting {
 }
 
 #[test]
-fn what_a_codec_loses_is_lost_in_the_driver_too() {
+fn t42_what_a_codec_loses_is_lost_in_the_driver_too() {
     let mut d = driver(|t| t.source::<In>().process::<Forgetting>().sink::<Out>());
     for _ in 0..2 {
         d.pipe::<In>(&s("k"), &s("v"), 1).unwrap();
@@ -306,6 +307,41 @@ fn headers_go_through() {
     headers.push("trace", Some(b"7".to_vec()));
     d.pipe_with_headers::<In>(&s("k"), &s("v"), 1, headers.clone()).unwrap();
     assert_eq!(d.read::<Out>().unwrap()[0].headers, headers);
+}
+
+#[test]
+fn t31_the_result_of_an_aggregation_has_the_headers_of_the_last_record_that_went_into_it() {
+    fn trace(n: u8) -> Headers {
+        let mut headers = Headers::default();
+        headers.push("traceparent", Some(vec![n]));
+        headers
+    }
+    let traces = |d: &mut TestDriver| -> Vec<(String, String, Headers)> {
+        d.read::<Out>().unwrap().into_iter().map(|r| (r.key, r.value, r.headers)).collect()
+    };
+    for (lanes, emit) in [1, 16].into_iter().flat_map(|l| [(l, EmitMode::Eager), (l, EmitMode::OnBarrier)]) {
+        let graph = graph(|t| {
+            let counts = t.source::<In>().group_by(|_, v: &String| v.clone()).count().named("counts");
+            counts.to_stream().map_values(|n| n.to_string()).sink::<Out>();
+        });
+        let options = Options { lanes, emit, commit_each: false, ..Options::default() };
+        let mut d = TestDriver::with_options(graph, options).unwrap();
+        for n in [1, 2] {
+            d.pipe_with_headers::<In>(&s("k"), &s("a"), 1, trace(n)).unwrap();
+        }
+        d.commit().unwrap();
+        let all = traces(&mut d);
+        let updates = if emit == EmitMode::Eager { 2 } else { 1 };
+        assert_eq!(all.len(), updates);
+        assert_eq!(all.last(), Some(&(s("a"), s("2"), trace(2))), "behind a re-key, too");
+        if updates == 2 {
+            assert_eq!(all[0].2, trace(1));
+        }
+        // The last one wins also where it has none: headers of older records do not come back from the state.
+        d.pipe::<In>(&s("k"), &s("a"), 1).unwrap();
+        d.commit().unwrap();
+        assert_eq!(traces(&mut d), [(s("a"), s("3"), Headers::default())]);
+    }
 }
 
 #[test]
@@ -447,7 +483,7 @@ fn n6_the_time_that_a_source_takes_from_its_records_moves_the_watermark_and_tell
 }
 
 #[test]
-fn c09_silence_by_the_drivers_clock_closes_what_a_source_wants_closed() {
+fn t9_silence_by_the_drivers_clock_closes_what_a_source_wants_closed() {
     let mut d = driver(|t| t.source::<Said>().process::<Judges>().sink::<Out>());
     d.pipe::<Said>(&s("k"), &s("500"), 0).unwrap();
     d.advance_wall_clock(Duration::from_millis(999)).unwrap();
@@ -483,7 +519,7 @@ fn rekeyed(t: &mut Topology) {
 }
 
 #[test]
-fn c42_neither_lanes_nor_their_turns_change_a_result() {
+fn t42_neither_lanes_nor_their_turns_change_a_result() {
     let run = |lanes, seed| {
         let graph = <rekeyed as crate::topology::TopologyFn>::build().unwrap();
         let mut d = TestDriver::with_options(graph, Options { lanes, seed, ..Options::default() }).unwrap();

@@ -713,7 +713,7 @@ fn settings_that_exactly_once_rests_on_cannot_be_changed_and_others_can() {
 }
 
 #[test]
-fn i7_what_is_read_ahead_stays_within_the_memory_for_any_number_of_partitions() {
+fn n20_i07_what_is_read_ahead_stays_within_the_memory_for_any_number_of_partitions() {
     let mut config = KafkaConfig::new("127.0.0.1:9092", "app", "app");
     config.memory = 32 << 20;
     for partitions in [1, 2, 4, 8, 16, 64] {

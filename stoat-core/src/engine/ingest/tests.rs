@@ -143,7 +143,7 @@ fn a_partition_with_more_to_come_is_waited_for_but_not_for_ever() {
 }
 
 #[test]
-fn c07_a_caught_up_partition_holds_nobody_back() {
+fn t7_a_caught_up_partition_holds_nobody_back() {
     let (mut ingest, mut net) = (ingest(2, 0), FakeNet::default());
     ingest.fetched(0, fetched(0, 0, &[5], false));
     ingest.fetched(1, fetched(1, 0, &[], true));
@@ -188,7 +188,7 @@ fn n6_a_record_without_a_timestamp_goes_to_its_lane_and_moves_no_watermark() {
 }
 
 #[test]
-fn c08_slow_is_not_idle_and_an_idle_partition_is_left_out_of_the_watermark() {
+fn t8_slow_is_not_idle_and_an_idle_partition_is_left_out_of_the_watermark() {
     let (mut ingest, mut net) = (ingest(2, 50), FakeNet::default());
     ingest.fetched(0, fetched(0, 0, &[100], true));
     ingest.fetched(1, fetched(1, 0, &[10], false));
@@ -219,7 +219,7 @@ fn a_lane_without_room_stops_the_turn_and_the_frontier_stays_before_what_waits()
 }
 
 #[test]
-fn c08_a_partition_that_the_broker_knows_more_of_is_slow_and_asked_about_again_a_timeout_later() {
+fn t8_a_partition_that_the_broker_knows_more_of_is_slow_and_asked_about_again_a_timeout_later() {
     let (mut ingest, mut net) = (ingest(1, 50), FakeNet::default());
     ingest.fetched(0, fetched(0, 0, &[100], true));
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
@@ -236,7 +236,7 @@ fn c08_a_partition_that_the_broker_knows_more_of_is_slow_and_asked_about_again_a
 }
 
 #[test]
-fn c08_an_answer_that_records_have_overtaken_makes_nothing_idle() {
+fn t8_an_answer_that_records_have_overtaken_makes_nothing_idle() {
     let (mut ingest, mut net) = (ingest(1, 50), FakeNet::default());
     ingest.fetched(0, fetched(0, 0, &[100], true));
     ingest.dispatch(&mut net, 0, Timestamp(0), 100);
@@ -252,7 +252,7 @@ fn c08_an_answer_that_records_have_overtaken_makes_nothing_idle() {
 }
 
 #[test]
-fn c09_event_time_goes_on_with_the_wall_clock_where_all_partitions_are_silent() {
+fn t9_event_time_goes_on_with_the_wall_clock_where_all_partitions_are_silent() {
     let close = |s: &mut WatermarkStrategy| s.close_on_idle = Some(Duration::from_millis(100));
     let (mut ingest, mut net) = (with(2, close), FakeNet::default());
     ingest.fetched(0, fetched(0, 0, &[0, 500], true));
@@ -274,7 +274,7 @@ fn c09_event_time_goes_on_with_the_wall_clock_where_all_partitions_are_silent() 
 }
 
 #[test]
-fn c09_nobody_asks_before_the_silence_would_reach_what_waits() {
+fn t9_nobody_asks_before_the_silence_would_reach_what_waits() {
     let close = |s: &mut WatermarkStrategy| s.close_on_idle = Some(Duration::from_millis(100));
     let (mut ingest, mut net) = (with(1, close), FakeNet::default());
     ingest.fetched(0, fetched(0, 0, &[500], true));
@@ -285,7 +285,7 @@ fn c09_nobody_asks_before_the_silence_would_reach_what_waits() {
 }
 
 #[test]
-fn c09_a_partition_whose_source_does_not_close_holds_the_others_until_it_is_idle() {
+fn t9_a_partition_whose_source_does_not_close_holds_the_others_until_it_is_idle() {
     let plain = with(2, |s| s.idleness = Duration::from_millis(300));
     let specs: Vec<InputSpec> = plain.inputs.iter().map(|i| i.spec.clone()).collect();
     let (mut ingest, mut net) = (plain, FakeNet::default());

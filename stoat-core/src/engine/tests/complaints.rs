@@ -62,6 +62,27 @@ fn t4_a_restore_ends_in_an_empty_changelog_at_a_marker_and_where_nothing_is_new(
     world.check_model(&graph, Counts::default());
 }
 
+#[test]
+fn n11_a_key_that_lies_in_another_partition_ends_the_restore_and_the_last_one_does_not_win() {
+    let graph = graph_of(counts);
+    let mut world = World::new(9_005);
+    world.feed(&fed("k".to_owned(), "one".to_owned(), START));
+    world.run(&graph, 2);
+    let changelog = "app-counted-changelog";
+    let partitions = world.cluster.partitions(changelog);
+    let right = crate::hash::partition_for(b"one", partitions);
+    let wrong = (right + 1) % partitions;
+    // As a producer with another hash would write it.
+    world.cluster.append(changelog, wrong, b"one", &7_u64.to_be_bytes(), START);
+    let place = format!("{changelog}-{wrong}@{}", world.cluster.log(changelog, wrong).len() - 1);
+    world.feed(&fed("k".to_owned(), "one".to_owned(), START + 1));
+    world.disk = TwinDisk::new();
+    let mut engine = world.engine(&graph, 2);
+    let error = world.run_to_error(&mut engine).to_string();
+    assert!(error.contains(&place) && error.contains(&format!("partition {right} of {partitions}")), "{error}");
+    assert_eq!(world.records("counts").len(), 1, "nothing was counted on");
+}
+
 /// Loses the answer of one transaction for good.
 struct Silent {
     inner: Box<dyn Broker>,

@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use super::counts::counts;
 use super::*;
-use crate::broker::{Broker, BrokerError, BrokerErrorKind, Command, Event, OpId};
+use crate::broker::{Broker, BrokerError, BrokerErrorKind, Command, Event, NewTopic, OpId};
 use crate::engine::writer::InlineWriter;
 use crate::id::TopicPartition;
 
@@ -56,7 +56,16 @@ fn n18_a_missing_or_deleted_topic_is_named_with_its_nearest() {
     world.cluster.create("inn", 1);
     let mut e = world.engine(&graph, 2);
     let error = world.run_to_error(&mut e).to_string();
-    assert!(error.contains("topic `in` does not exist: did you mean"), "{error}");
+    assert!(error.contains("topic `in` does not exist: did you mean `inn`?"), "{error}");
+    assert!(world.now < 10_000, "it is said soon");
+    assert_eq!(world.cluster.partitions("in"), 0, "it is not made");
+    let mut world = World::new(9);
+    world.cluster.delete("counts");
+    world.cluster.create("count", 1);
+    let mut e = world.engine(&graph, 2);
+    let error = world.run_to_error(&mut e).to_string();
+    assert!(error.contains("topic `counts` does not exist: did you mean `count`?"), "{error}");
+    assert_eq!(world.cluster.partitions("counts"), 0, "nor is a sink");
     let mut world = World::new(9);
     let mut e = world.engine(&graph, 2);
     for _ in 0..200 {
@@ -66,6 +75,27 @@ fn n18_a_missing_or_deleted_topic_is_named_with_its_nearest() {
     world.cluster.delete("in");
     let error = world.run_to_error(&mut e).to_string();
     assert!(error.contains("`in` was deleted while"), "{error}");
+}
+
+#[test]
+fn n18_a_changelog_that_is_deleted_by_age_is_refused() {
+    let mut world = World::new(9);
+    let topic = NewTopic {
+        name: "app-counted-changelog".into(),
+        partitions: PARTITIONS,
+        replication: 1,
+        config: vec![("cleanup.policy".to_owned(), "delete".to_owned())],
+    };
+    let mut client = world.cluster.client("operator", "operator");
+    client.submit(OpId(1), Command::CreateTopics { topics: vec![topic] });
+    let mut events = Vec::new();
+    while events.is_empty() {
+        client.poll(&mut events);
+    }
+    let mut e = world.engine(&graph_of(counts), 2);
+    let error = world.run_to_error(&mut e).to_string();
+    let told = ["`app-counted-changelog`", "cleanup.policy=delete", "set cleanup.policy=compact"];
+    assert!(told.iter().all(|part| error.contains(part)), "{error}");
 }
 
 #[test]

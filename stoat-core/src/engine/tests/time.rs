@@ -137,7 +137,7 @@ impl Running {
 }
 
 #[test]
-fn c07_an_empty_partition_is_idle_and_so_is_one_that_was_at_its_end_when_the_engine_began() {
+fn t7_an_empty_partition_is_idle_and_so_is_one_that_was_at_its_end_when_the_engine_began() {
     let graph = idle_soon();
     let mut r = Running::start(World::new(10_000), &graph);
     r.append(0, "a", 0);
@@ -154,7 +154,7 @@ fn c07_an_empty_partition_is_idle_and_so_is_one_that_was_at_its_end_when_the_eng
 }
 
 #[test]
-fn c08_slow_is_not_idle_though_its_fetch_takes_three_times_as_long() {
+fn t8_slow_is_not_idle_though_its_fetch_takes_three_times_as_long() {
     let graph = idle_soon();
     let mut r = Running::start(World::new(10_100), &graph);
     r.append(0, "a", 0);
@@ -186,7 +186,7 @@ fn c08_slow_is_not_idle_though_its_fetch_takes_three_times_as_long() {
 }
 
 #[test]
-fn c08_partitions_of_which_nothing_comes_are_not_idle_while_there_is_more() {
+fn t8_partitions_of_which_nothing_comes_are_not_idle_while_there_is_more() {
     let graph = idle_soon();
     let mut r = Running::start(World::new(10_150), &graph);
     r.append(0, "a", 0);
@@ -209,7 +209,7 @@ fn c08_partitions_of_which_nothing_comes_are_not_idle_while_there_is_more() {
 }
 
 #[test]
-fn c09_the_last_window_closes_once_after_silence_where_the_source_says_so() {
+fn t9_the_last_window_closes_once_after_silence_where_the_source_says_so() {
     let graph = closes_on_idle();
     let mut r = Running::start(World::new(10_200), &graph);
     r.append(0, "a", 0);
@@ -237,7 +237,7 @@ fn c09_the_last_window_closes_once_after_silence_where_the_source_says_so() {
 }
 
 #[test]
-fn c09_without_that_the_last_window_waits_for_the_next_record() {
+fn t9_without_that_the_last_window_waits_for_the_next_record() {
     let graph = idle_soon();
     let mut r = Running::start(World::new(10_250), &graph);
     r.append(0, "a", 0);
@@ -249,7 +249,7 @@ fn c09_without_that_the_last_window_waits_for_the_next_record() {
 }
 
 #[test]
-fn c14_a_restart_accepts_no_record_that_was_late_before() {
+fn t14_a_restart_accepts_no_record_that_was_late_before() {
     let graph = idle_soon();
     let mut r = Running::start(World::new(10_300), &graph);
     r.append(0, "a", 0);
@@ -264,6 +264,31 @@ fn c14_a_restart_accepts_no_record_that_was_late_before() {
     assert_eq!(r.count(LATE_RECORDS), 1, "late again");
     r.append(0, "a", 20_000);
     r.until(&["a 0=1", "a 10000=1"]);
+}
+
+#[test]
+fn n15_series_are_at_zero_from_the_start_and_go_on_over_a_restart_in_place() {
+    let graph = idle_soon();
+    let mut r = Running::start(World::new(10_350), &graph);
+    let series = r.counters.all();
+    for (name, _) in crate::metrics::COUNTERS {
+        assert_eq!(r.count(name), 0);
+    }
+    r.append(0, "a", 0);
+    r.append(0, "a", 10_000);
+    r.until(&["a 0=1"]);
+    r.append(0, "a", 100);
+    r.until_read();
+    assert_eq!(r.count(LATE_RECORDS), 1);
+    r.engine.restart();
+    while r.engine.status().restarts == 0 || r.engine.status().state != State::Running {
+        r.pass(1);
+    }
+    assert_eq!(r.count(LATE_RECORDS), 1, "a restart in place sets nothing back");
+    r.append(0, "a", 200);
+    r.until_read();
+    assert_eq!(r.count(LATE_RECORDS), 2);
+    assert!(r.counters.all().keys().eq(series.keys()), "no series twice, none gone: {:?}", r.counters);
 }
 
 #[test]

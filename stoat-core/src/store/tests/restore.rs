@@ -237,7 +237,7 @@ fn timers_key(key: &[u8], time: i64) -> Vec<u8> {
 }
 
 #[test]
-fn i12_a_key_in_another_partition_than_its_lane_keys_hash_is_an_error() {
+fn n11_i12_a_key_in_another_partition_than_its_lane_keys_hash_is_an_error() {
     let timers = timers_key(b"ant", 77);
     let right = partition_for(b"ant", 7);
     let (whole, wrong) = (partition_for(&timers, 7), (right + 1) % 7);
