@@ -4,7 +4,7 @@
 //! replaced must be there exactly once: a change of the engine that moves it has to move it here too.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::sh::{Context as _, Result, Steps, cargo, output, root};
@@ -176,10 +176,12 @@ fn copied(to: &Path) -> Result<()> {
 
 fn find_each(copy: &Path, only: Option<&str>, seeds: u64) -> Result<()> {
     let steps = Steps::new(1);
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
+    // A folder of its own: cargo tells two copies of a workspace apart by their times only, and would hand the tree what was
+    // made of the copy.
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let run = |name: &str| {
         let mut cargo = cargo();
-        cargo.current_dir(copy).env("CARGO_TARGET_DIR", &target).env("STOAT_MUTANT", name);
+        cargo.current_dir(copy).env("CARGO_TARGET_DIR", target.join("mutants")).env("STOAT_MUTANT", name);
         cargo.env("STOAT_SIM_SEEDS", (seeds / 500).max(1).to_string());
         listen(simulator(cargo))
     };

@@ -131,6 +131,7 @@ pub struct Ingest {
     pending: Vec<Vec<LaneBatch>>,
     next_number: u64,
     max_wait: u64,
+    batch_bytes: usize,
     fetch_bytes: usize,
     wall: Timestamp,
     /// What the last mark said, by sub-topology; what late is judged against.
@@ -169,6 +170,9 @@ pub struct Limits {
     pub max_wait: Duration,
     /// Bytes of fetched records over all partitions.
     pub fetch_budget: usize,
+    /// Bytes of a batch on the way to a lane; a batch of one record may have more. What a lane is sent ahead is bounded by
+    /// its credit, which counts batches.
+    pub batch_bytes: usize,
 }
 
 /// What one turn of ingest did.
@@ -226,6 +230,7 @@ impl Ingest {
             lanes,
             next_number: 1,
             max_wait: limits.max_wait.as_millis() as u64,
+            batch_bytes: limits.batch_bytes,
             fetch_bytes,
             wall: cut.wall,
             scheduled: plan
@@ -368,7 +373,9 @@ impl Ingest {
         let sub = input.spec.sub.0 as usize;
         let lane = lane_of(hash, self.lanes[sub]);
         let pending = &mut self.pending[sub][lane as usize];
-        if pending.items.len() >= BATCH {
+        let bytes = raw.key.map_or(0, <[u8]>::len) + raw.value.map_or(0, <[u8]>::len);
+        let full = pending.items.len() >= BATCH || pending.bytes + bytes > self.batch_bytes;
+        if full && !pending.items.is_empty() {
             let id = LaneId { sub: input.spec.sub, lane: LaneIdx(lane) };
             if !net.has_room(id) {
                 return false;
@@ -388,6 +395,7 @@ impl Ingest {
         });
         let number = self.next_number;
         pending.items.push(LaneItem { number, source: source as u32, index: chunk.at as u32, hash, key });
+        pending.bytes += bytes;
         self.next_number += 1;
         let joins = self.journal.last().is_some_and(|s| {
             s.partition == i && number - s.number == u64::try_from(raw.offset - s.offset).unwrap_or(u64::MAX)

@@ -20,6 +20,8 @@ pub struct LaneBatch {
     pub items: Vec<LaneItem>,
     /// Re-encoded lane keys, one behind the other; see [`LaneItem::key`].
     pub keys: Vec<u8>,
+    /// Bytes of the records' keys and values.
+    pub bytes: usize,
 }
 
 /// One fetched batch of a [`LaneBatch`].

@@ -10,6 +10,7 @@ use super::epoch_record::{EpochRecord, InputCut};
 use super::ingest::{Cut, Ingest, InputSpec, Limits};
 use super::io::{Io, Reaction};
 use super::message::{Control, Frozen, LaneNet, NetEvent, Position, Tick};
+use super::net::NetSettings;
 use super::remedy::{Call, Remedy, remedy};
 use super::schedules::Schedules;
 use super::start::{Known, taken_over};
@@ -27,6 +28,8 @@ use crate::time::{Timestamp, Watermark};
 
 /// Records that one turn dispatches at most, so that events are looked at in between.
 const QUOTA: usize = 8192;
+/// The least bytes of a batch to a lane, however small the budget: less would cost more than it saves.
+const LEAST_BATCH: usize = 4 << 10;
 /// Weight of the newest commit in the mean of commit durations.
 const COMMIT_ALPHA: f64 = 0.15;
 /// The next adaptive interval is so many times the mean commit.
@@ -237,7 +240,14 @@ impl Run {
         cx.io.submit(Command::Open { partition: epochs.clone(), offset: known.claimed_at });
         cx.io.fetch(epochs, FOLLOW_FETCH);
         let due = marked.iter().any(|w| *w > Timestamp::MIN);
-        let limits = Limits { max_wait: cx.config.max_wait, fetch_budget: cx.config.shares().fetched };
+        let (shares, settings) = (cx.config.shares(), NetSettings::default());
+        // What lanes are sent ahead is to make no more than a quarter of what may be uncommitted, if it makes as much as it is.
+        let ahead = plan.lane_counts().iter().sum::<u32>().max(1) * (settings.credit + 1);
+        let limits = Limits {
+            max_wait: cx.config.max_wait,
+            fetch_budget: shares.fetched,
+            batch_bytes: (shares.uncommitted / 4 / ahead as usize).max(LEAST_BATCH),
+        };
         let cut = Cut { inputs: cuts, marked, wall: record.wall };
         let mut ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
         ingest.name_schedules(schedules.names());

@@ -503,3 +503,82 @@ impl<V> Overlay<V> {
         self.entries.iter().flatten().map(|e| (&e.key, e.value.as_ref()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Text = Overlay<Vec<u8>>;
+
+    fn encode(value: &Vec<u8>, out: &mut Vec<u8>) -> Result<()> {
+        out.extend_from_slice(value);
+        Ok(())
+    }
+
+    fn slot(o: &mut Text, key: &[u8]) -> Slot {
+        let hash = lane_hash(key);
+        o.find(hash, key).unwrap_or_else(|| o.insert(hash, key, None, Timestamp(0), 0))
+    }
+
+    fn held(o: &Text) -> Weight {
+        let live = || o.entries.iter().flatten();
+        Weight {
+            uncommitted: live().filter(|e| e.dirty || e.frozen).map(|e| e.weight as usize).sum(),
+            total: live().map(|e| e.weight as usize).sum(),
+        }
+    }
+
+    #[test]
+    fn i07_what_is_held_is_the_sum_of_what_each_entry_weighs() {
+        let mut o = Text::default();
+        let mut random = 7_u64;
+        let mut below = |n: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % n
+        };
+        let mut frozen = false;
+        for _ in 0..20_000 {
+            let key = [below(9) as u8];
+            match below(12) {
+                0 if !frozen => {
+                    o.freeze(&mut Vec::new(), |_, v, out| encode(v, out)).unwrap();
+                    frozen = true;
+                }
+                1 => {
+                    o.applied();
+                    frozen = false;
+                }
+                2 => o.trim(below(2_000) as usize),
+                3 | 4 => o.sample(encode),
+                5 | 6 => {
+                    let at = slot(&mut o, &key);
+                    o.replace(at, Timestamp(1), None);
+                }
+                7 => {
+                    o.begin(true);
+                    let at = slot(&mut o, &key);
+                    o.replace(at, Timestamp(1), Some(vec![0; below(100) as usize]));
+                    o.undo(|bytes| Ok(bytes.to_vec()), |_, _, _| ()).unwrap();
+                    o.keep();
+                }
+                _ => {
+                    let at = slot(&mut o, &key);
+                    o.replace(at, Timestamp(1), Some(vec![0; below(1_000) as usize]));
+                }
+            }
+            assert_eq!(o.weight(), held(&o));
+        }
+    }
+
+    #[test]
+    fn i07_new_values_weigh_about_what_they_take_before_their_epoch_ends() {
+        let mut o = Text::default();
+        for n in 0..100_u8 {
+            let at = slot(&mut o, &[n]);
+            o.replace(at, Timestamp(1), Some(vec![0; 10_000]));
+            o.sample(encode);
+        }
+        let weight = o.weight().uncommitted;
+        assert!((700_000..1_300_000).contains(&weight), "{weight} for 100 values of 10,000 bytes");
+    }
+}

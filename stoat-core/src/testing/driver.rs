@@ -232,7 +232,7 @@ impl TestDriver {
         let schedules = Schedules::new(&graph, &entries, &stores, &BTreeMap::new(), options.start);
         let fresh = crate::engine::epoch_record::InputCut { next: 0, watermark: Timestamp::MIN };
         let cut = Cut { inputs: vec![fresh; specs.len()], marked, wall: options.start };
-        let limits = Limits { max_wait: Duration::ZERO, fetch_budget: 1 << 20 };
+        let limits = Limits { max_wait: Duration::ZERO, fetch_budget: 1 << 20, batch_bytes: 1 << 20 };
         Ok(Self {
             next: vec![0; specs.len()],
             ingest: counters.during(|| Ingest::new(&plan, specs, &cut, limits, 0)),

@@ -87,7 +87,7 @@ fn with(partitions: u32, change: impl Fn(&mut WatermarkStrategy)) -> Ingest {
     };
     let cut = InputCut { next: 0, watermark: Timestamp::MIN };
     let cut = Cut { inputs: vec![cut; partitions as usize], marked: vec![Timestamp::MIN], wall: Timestamp(0) };
-    let limits = Limits { max_wait: Duration::from_millis(100), fetch_budget: 1 << 20 };
+    let limits = Limits { max_wait: Duration::from_millis(100), fetch_budget: 1 << 20, batch_bytes: 1 << 20 };
     let specs = (0..partitions).map(spec).collect();
     Ingest::new(&plan, specs, &cut, limits, 0)
 }
@@ -216,6 +216,28 @@ fn a_lane_without_room_stops_the_turn_and_the_frontier_stays_before_what_waits()
     ingest.control(&mut net, Control::Barrier(Epoch(1)));
     assert_eq!(net.records.len(), 200, "a barrier comes behind everything that was dispatched");
     assert_eq!(net.controls[0].0, 201);
+}
+
+#[test]
+fn i07_what_lanes_are_sent_ahead_is_bounded_in_bytes_too() {
+    let (mut ingest, mut net) = (ingest(1, 0), FakeNet { full: true, ..FakeNet::default() });
+    ingest.batch_bytes = 20;
+    ingest.fetched(0, fetched(0, 0, &[1; 200], true));
+    let done = ingest.dispatch(&mut net, 0, Timestamp(0), 1000);
+    // Three lanes, records of two bytes: no more than three batches of ten.
+    assert!(done.stalled && (10..=30).contains(&done.records), "{done:?}");
+    net.full = false;
+    ingest.dispatch(&mut net, 0, Timestamp(0), 1000);
+    assert_eq!(net.records.len(), 200);
+}
+
+#[test]
+fn i07_a_record_larger_than_a_batch_goes_alone() {
+    let (mut ingest, mut net) = (ingest(1, 0), FakeNet::default());
+    ingest.batch_bytes = 1;
+    ingest.fetched(0, fetched(0, 0, &[1; 5], true));
+    assert_eq!(ingest.dispatch(&mut net, 0, Timestamp(0), 1000), Dispatched { records: 5, stalled: false });
+    assert_eq!(net.records.len(), 5);
 }
 
 #[test]

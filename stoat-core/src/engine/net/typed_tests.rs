@@ -218,7 +218,7 @@ fn i08_a_handler_that_does_not_return_does_not_hang_the_stop() {
     let source = LaneSource { batch: Arc::new(records), partition: 0, entry: places(&g)[0] };
     let item = LaneItem { number: 1, source: 0, index: 0, hash: lane_hash(b"k"), key: None };
     let lane = LaneId { sub: SubTopologyId(0), lane: LaneIdx(0) };
-    net.send(lane, LaneBatch { sources: vec![source], items: vec![item], keys: Vec::new() });
+    net.send(lane, LaneBatch { sources: vec![source], items: vec![item], ..LaneBatch::default() });
     net.publish(2);
     drop(GATE.1.wait_while(GATE.0.lock().unwrap(), |gate| !gate.0).unwrap());
     assert!(!net.stop(), "the handler still runs");
@@ -338,7 +338,7 @@ impl Gates {
         let item = LaneItem { number, source: 0, index: 0, hash, key: None };
         let lane = LaneIdx(crate::hash::lane_of(hash, self.lanes));
         let lane = LaneId { sub: SubTopologyId(0), lane };
-        self.net.send(lane, LaneBatch { sources: vec![source], items: vec![item], keys: Vec::new() });
+        self.net.send(lane, LaneBatch { sources: vec![source], items: vec![item], ..LaneBatch::default() });
         self.net.publish(number + 1);
     }
 
