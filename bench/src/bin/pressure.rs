@@ -120,6 +120,10 @@ fn run(o: &Options) -> Result<()> {
         let mut client = prepared.client("pressure-load")?;
         for topic in ["pressure-in", "pressure-out"] {
             client.create_topic(topic, o.partitions as i32).map_err(failed)?;
+            if client.bounds(topic).map_err(failed)?.iter().any(|(_, b)| b.end > 0) {
+                let text = format!("topic `{topic}` holds records of an earlier run: delete it first");
+                return Err(Error::new(ErrorKind::Config, text));
+            }
         }
         // Old records would go after the topic's retention.
         let first = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as i64;

@@ -306,7 +306,7 @@ impl Bench {
             self.next += 1;
         }
         let source = LaneSource { batch: Arc::new(batch), partition: 0, entry: self.entry };
-        LaneBatch { sources: vec![source], items, keys: Vec::new() }
+        LaneBatch { sources: vec![source], items, ..LaneBatch::default() }
     }
 
     fn control(&mut self, control: Control) {

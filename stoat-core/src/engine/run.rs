@@ -241,12 +241,13 @@ impl Run {
         cx.io.fetch(epochs, FOLLOW_FETCH);
         let due = marked.iter().any(|w| *w > Timestamp::MIN);
         let (shares, settings) = (cx.config.shares(), NetSettings::default());
-        // What lanes are sent ahead is to make no more than a quarter of what may be uncommitted, if it makes as much as it is.
+        // Of what may be uncommitted, lanes are sent an eighth ahead: a byte that comes in may become one that goes out and
+        // three of state.
         let ahead = plan.lane_counts().iter().sum::<u32>().max(1) * (settings.credit + 1);
         let limits = Limits {
             max_wait: cx.config.max_wait,
             fetch_budget: shares.fetched,
-            batch_bytes: (shares.uncommitted / 4 / ahead as usize).max(LEAST_BATCH),
+            batch_bytes: (shares.uncommitted / 8 / ahead as usize).max(LEAST_BATCH),
         };
         let cut = Cut { inputs: cuts, marked, wall: record.wall };
         let mut ingest = Ingest::new(plan, specs, &cut, limits, cx.now);
