@@ -510,11 +510,6 @@ mod tests {
 
     type Text = Overlay<Vec<u8>>;
 
-    fn encode(value: &Vec<u8>, out: &mut Vec<u8>) -> Result<()> {
-        out.extend_from_slice(value);
-        Ok(())
-    }
-
     fn slot(o: &mut Text, key: &[u8]) -> Slot {
         let hash = lane_hash(key);
         o.find(hash, key).unwrap_or_else(|| o.insert(hash, key, None, Timestamp(0), 0))
@@ -541,7 +536,7 @@ mod tests {
             let key = [below(9) as u8];
             match below(12) {
                 0 if !frozen => {
-                    o.freeze(&mut Vec::new(), |_, v, out| encode(v, out)).unwrap();
+                    o.freeze(&mut Vec::new(), |_, v, out| Ok(out.extend_from_slice(v))).unwrap();
                     frozen = true;
                 }
                 1 => {
@@ -549,7 +544,7 @@ mod tests {
                     frozen = false;
                 }
                 2 => o.trim(below(2_000) as usize),
-                3 | 4 => o.sample(encode),
+                3 | 4 => o.sample(|v, out| Ok(out.extend_from_slice(v))),
                 5 | 6 => {
                     let at = slot(&mut o, &key);
                     o.replace(at, Timestamp(1), None);
@@ -576,7 +571,7 @@ mod tests {
         for n in 0..100_u8 {
             let at = slot(&mut o, &[n]);
             o.replace(at, Timestamp(1), Some(vec![0; 10_000]));
-            o.sample(encode);
+            o.sample(|v, out| Ok(out.extend_from_slice(v)));
         }
         let weight = o.weight().uncommitted;
         assert!((700_000..1_300_000).contains(&weight), "{weight} for 100 values of 10,000 bytes");

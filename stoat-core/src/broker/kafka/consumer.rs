@@ -144,8 +144,7 @@ impl Reader {
             let (config, table) = (Arc::clone(config), Arc::clone(&table));
             move || Consumers { config, table, consumer: None }.run(&inbox)
         })?;
-        // Beside what is read ahead: enough to go round, not a second read-ahead.
-        let buffers = Arc::new(Pool::new(MOST_BUFFERS, config.memory / 8));
+        let buffers = Arc::new(Pool::new(MOST_BUFFERS, config.memory / 2));
         Ok((Self { table, jobs: Some(jobs), scratch: Scratch::default(), buffers }, thread))
     }
 
