@@ -510,6 +510,12 @@ mod tests {
 
     type Text = Overlay<Vec<u8>>;
 
+    #[expect(clippy::ptr_arg, clippy::unnecessary_wraps, reason = "the shape that overlays want")]
+    fn encode(value: &Vec<u8>, out: &mut Vec<u8>) -> Result<()> {
+        out.extend_from_slice(value);
+        Ok(())
+    }
+
     fn slot(o: &mut Text, key: &[u8]) -> Slot {
         let hash = lane_hash(key);
         o.find(hash, key).unwrap_or_else(|| o.insert(hash, key, None, Timestamp(0), 0))
@@ -536,7 +542,7 @@ mod tests {
             let key = [below(9) as u8];
             match below(12) {
                 0 if !frozen => {
-                    o.freeze(&mut Vec::new(), |_, v, out| Ok(out.extend_from_slice(v))).unwrap();
+                    o.freeze(&mut Vec::new(), |_, v, out| encode(v, out)).unwrap();
                     frozen = true;
                 }
                 1 => {
@@ -544,7 +550,7 @@ mod tests {
                     frozen = false;
                 }
                 2 => o.trim(below(2_000) as usize),
-                3 | 4 => o.sample(|v, out| Ok(out.extend_from_slice(v))),
+                3 | 4 => o.sample(encode),
                 5 | 6 => {
                     let at = slot(&mut o, &key);
                     o.replace(at, Timestamp(1), None);
@@ -571,7 +577,7 @@ mod tests {
         for n in 0..100_u8 {
             let at = slot(&mut o, &[n]);
             o.replace(at, Timestamp(1), Some(vec![0; 10_000]));
-            o.sample(|v, out| Ok(out.extend_from_slice(v)));
+            o.sample(encode);
         }
         let weight = o.weight().uncommitted;
         assert!((700_000..1_300_000).contains(&weight), "{weight} for 100 values of 10,000 bytes");
