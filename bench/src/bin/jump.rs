@@ -281,7 +281,8 @@ fn run(o: &Options) -> Result<()> {
     let budget = prepared.config().memory_budget.as_u64();
     let mut client = prepared.client("jump-load")?;
     for topic in ["jump-in", "jump-out"] {
-        client.create_topic(topic, o.partitions as i32).map_err(failed)?;
+        // The records are old: Kafka would delete them after its usual retention.
+        client.create_topic_with(topic, o.partitions as i32, &[("retention.ms", "-1")]).map_err(failed)?;
     }
     let keys = o.pending / o.each;
     produce(&mut client, (0..keys).map(|k| (k % u64::from(o.partitions), k, o.each, Timestamp(START))))?;
