@@ -364,13 +364,10 @@ impl<V> Overlay<V> {
         e.timestamp = timestamp;
         if !e.dirty {
             let bare = Self::weigh(&e.key, 0);
-            if e.weight <= bare {
+            if e.weight <= bare && !e.frozen {
                 // Nothing is known of its length, or it was deleted.
                 let weight = Self::weigh(&e.key, self.typical);
                 self.weight.total += (weight - bare) as usize;
-                if e.frozen {
-                    self.weight.uncommitted += (weight - bare) as usize;
-                }
                 e.weight = weight;
             }
             if !e.frozen {
