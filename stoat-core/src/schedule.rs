@@ -230,7 +230,7 @@ impl<'a, S: Schedule> Emit<'a, S> {
     ///
     /// #[topology]
     /// fn clicks(t: &mut Topology) {
-    ///     t.source::<Clicks>().group_by_key().count().named("per_user");
+    ///     t.source::<Clicks>().group_by_key().count().named("per_user").to_stream().discard();
     ///     t.scheduled::<EachHour>().sink::<Busiest>();
     /// }
     ///

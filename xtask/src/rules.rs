@@ -315,6 +315,20 @@ const RULES: &[Rule] = &[
         cases: &["source/key-without-codec", "topology/aggregate-without-codec", "topology/group-by-without-codec"],
     },
     Rule {
+        name: "a watermark that nothing derives is called so",
+        file: "stoat-core/src/time/watermark.rs",
+        from: "    message = \"`{Self}` does not say how a watermark follows the records of a partition [S109]\",\n",
+        to: "",
+        cases: &["source/watermark-type"],
+    },
+    Rule {
+        name: "what is not the time of a record is called so",
+        file: "stoat-core/src/time/watermark.rs",
+        from: "    message = \"`{Self}` is not the time of a record [S112]\",\n",
+        to: "",
+        cases: &["source/timestamp-type"],
+    },
+    Rule {
         name: "what is not a source is called so",
         file: "stoat-core/src/source.rs",
         from: "    message = \"`{Self}` is not a source [S530]\",\n",
