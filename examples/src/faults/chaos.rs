@@ -282,6 +282,9 @@ fn strike(
     Ok(done)
 }
 
+/// So often a program may come to its end by itself: whatever is wrong then does not pass.
+const OFTEN: usize = 20;
+
 /// One application.
 struct Torment<'a> {
     plan: Plan,
@@ -306,6 +309,9 @@ impl Torment<'_> {
                 return Err("something else failed".to_owned());
             }
             self.once(&mut row, &mut random, &load, sources)?;
+            if row.ended.len() > OFTEN {
+                return Err(format!("{name} ends by itself again and again: {:?}", row.ended.last()));
+            }
         }
         let story = load.stop()?;
         (self.tell)(&format!("{name}: no more is fed after {} kills", row.kills));

@@ -555,6 +555,7 @@ fn i06_i15_timers_set_for_the_past_keep_their_place_behind_a_rekey() {
 fn i15_foreign_timers_fire_on_their_keys_lane_and_the_later_write_wins() {
     let graph = graph_of(alarms);
     let mut between = [0; 2];
+    let mut fired = [0; 4];
     for seed in seeds(3_200, 30) {
         let _seed = Seed(seed);
         let mut world = World::new(seed);
@@ -564,12 +565,15 @@ fn i15_foreign_timers_fire_on_their_keys_lane_and_the_later_write_wins() {
         }
         world.run(&graph, 3);
         let model = world.check_model(&graph, Alarmed::default());
-        assert!(model.fired.as_flattened().iter().all(|n| *n > 0), "some fired on both clocks: {:?}", model.fired);
+        for (all, n) in fired.iter_mut().zip(model.fired.as_flattened()) {
+            *all += n;
+        }
         for (all, n) in between.iter_mut().zip(cut_between_pieces(&world, &graph)) {
             *all += n;
         }
     }
     if seeds(3_200, 30).count() > 1 {
+        assert!(fired.iter().all(|n| *n > 0), "some fired on both clocks: {fired:?}");
         assert!(between.iter().all(|n| *n > 0), "barriers and crashes between pieces: {between:?}");
     }
 }

@@ -305,7 +305,7 @@ impl Client {
                 .map(|&i| read_partition(sys::rd_kafka_ListOffsetsResultInfo_topic_partition(i)))
                 .collect::<Vec<_>>()
         })?;
-        partitions.iter().map(|p| pick(&found, p)).collect()
+        partitions.iter().map(|p| pick(&found, p).and_then(|o| bound(p, o))).collect()
     }
 
     /// Has the client find a group's coordinator and wait for an answer of it.
@@ -410,10 +410,34 @@ unsafe fn read_partition(p: *const sys::rd_kafka_topic_partition_t) -> Found {
     }
 }
 
+/// A log's bound. Where a connection breaks while it is asked for, librdkafka says that all is well and leaves the place empty
+/// (-1001): taken for an offset, it would be committed as the place where an application begins.
+fn bound(partition: &TopicPartition, offset: NextOffset) -> AdminResult<NextOffset> {
+    if offset < 0 {
+        return Err((Code::TIMED_OUT, format!("{partition}: the broker did not say where its log begins or ends")));
+    }
+    Ok(offset)
+}
+
 fn pick(found: &[Found], partition: &TopicPartition) -> AdminResult<NextOffset> {
     match found.iter().find(|(p, ..)| p == partition) {
         Some((_, offset, Code::NONE)) => Ok(*offset),
         Some((_, _, code)) => Err((*code, format!("{partition}: {}", describe(*code)))),
         None => Err((Code::UNKNOWN_PARTITION, format!("{partition}: the broker did not answer about it"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n9_a_bound_that_was_not_answered_is_asked_for_again_and_never_an_offset() {
+        let p = TopicPartition::new("in", 0);
+        for empty in [-1001, -1] {
+            let (code, text) = bound(&p, empty).unwrap_err();
+            assert_eq!(crate::broker::kafka::error::kind(code), crate::broker::BrokerErrorKind::Retriable, "{text}");
+        }
+        assert_eq!(bound(&p, 0), Ok(0));
     }
 }
