@@ -1,5 +1,7 @@
 //! Four jobs to measure an engine by: topic `in` → topic `out`.
 
+pub mod process;
+
 use clap::ValueEnum;
 use serde_json::Value;
 use stoat_core::app::App;

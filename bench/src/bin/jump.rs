@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use clap::Parser;
+use stoat_bench::process::{begin_peak, mib, peak, resident};
 use stoat_core::app::{Args, say};
 use stoat_core::broker::BrokerError;
 use stoat_core::broker::blocking::BlockingClient;
@@ -114,23 +115,12 @@ fn jump(t: &mut Topology) {
     fired.sink::<Out>();
 }
 
-/// A line of `/proc/self/status`, in bytes.
-fn memory(line: &str) -> Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let found = status.lines().find_map(|l| l.strip_prefix(line)).unwrap_or_default();
-    Ok(found.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").parse::<u64>()? << 10)
-}
-
 /// CPU time of this process, in seconds.
 fn cpu() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // Behind the name, which may have spaces: the 12th and 13th are user and system time, in ticks of 10 ms.
     let rest = stat.rsplit(')').next().unwrap_or_default();
     rest.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum::<f64>() / 100.0
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }
 
 fn failed(e: BrokerError) -> Error {
@@ -163,9 +153,8 @@ struct Look {
 
 impl Look {
     fn new(status: Status) -> Result<Self> {
-        let look = Self { at: Instant::now(), cpu: cpu(), status, peak: memory("VmHWM")? };
-        // Begins the peak anew.
-        fs::write("/proc/self/clear_refs", "5")?;
+        let look = Self { at: Instant::now(), cpu: cpu(), status, peak: peak()? };
+        begin_peak()?;
         Ok(look)
     }
 
@@ -286,7 +275,7 @@ fn run(o: &Options) -> Result<()> {
     }
     let keys = o.pending / o.each;
     produce(&mut client, (0..keys).map(|k| (k % u64::from(o.partitions), k, o.each, Timestamp(START))))?;
-    let before = memory("VmRSS")?;
+    let before = resident()?;
     let mut phases = Phases { o, times, client, budget, before, since: None, jumped: false, settled: 0, grown: None };
     let mut wrong = None;
     prepared.run(|status| {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use stoat_bench::process::{begin_peak, mib, peak, resident};
 use stoat_core::app::{Args, say};
 use stoat_core::error::ErrorKind;
 use stoat_core::prelude::*;
@@ -88,17 +89,6 @@ fn pressure(t: &mut Topology) {
     slow.sink::<Out>();
 }
 
-/// A line of `/proc/self/status`, in bytes.
-fn memory(line: &str) -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let found = status.lines().find_map(|l| l.strip_prefix(line)).unwrap_or_default();
-    Ok(found.trim_matches([':', ' ', '\t']).trim_end_matches(" kB").parse::<u64>()? << 10)
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
-}
-
 fn run(o: &Options) -> Result<()> {
     MICROS.store(o.micros, Ordering::Relaxed);
     let state = std::env::temp_dir().join(format!("stoat-pressure-{}", std::process::id()));
@@ -141,9 +131,8 @@ fn run(o: &Options) -> Result<()> {
             client.produce(batch).map_err(failed)?;
         }
     }
-    let before = memory("VmRSS")?;
-    // Begins the peak anew.
-    std::fs::write("/proc/self/clear_refs", "5")?;
+    let before = resident()?;
+    begin_peak()?;
     let begin = Instant::now();
     let mut settled = 0;
     let mut done = 0;
@@ -152,7 +141,7 @@ fn run(o: &Options) -> Result<()> {
         settled = if status.run.settled && done >= records { settled + 1 } else { 0 };
         settled < 3
     })?;
-    let (peak, elapsed) = (memory("VmHWM")?, begin.elapsed());
+    let (peak, elapsed) = (peak()?, begin.elapsed());
     let grown = peak.saturating_sub(before);
     let percent = grown * 100 / budget.max(1);
     say(format_args!(

@@ -125,6 +125,35 @@ impl Gate {
     }
 }
 
+/// How many epochs the application that runs has committed.
+struct Commits {
+    count: Mutex<u64>,
+    more: Condvar,
+}
+
+static COMMITS: Commits = Commits { count: Mutex::new(0), more: Condvar::new() };
+
+impl Commits {
+    fn reached(&self, commits: u64) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        if *count != commits {
+            *count = commits;
+            self.more.notify_all();
+        }
+    }
+
+    fn count(&self) -> u64 {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there are others than these.
+    fn beyond(&self, commits: u64) {
+        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.more.wait_timeout_while(count, PATIENCE, |count| *count == commits);
+        assert!(waited.is_ok_and(|(count, _)| *count != commits), "no epoch was committed after {commits}");
+    }
+}
+
 /// One after another: they share names.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -180,7 +209,11 @@ impl Stage {
                 let _stops = Stops(stop);
                 act(&mut Client { stage: self, client })
             });
-            app.run(|_| true).expect("the application ends well");
+            app.run(|status| {
+                COMMITS.reached(status.run.commits);
+                true
+            })
+            .expect("the application ends well");
             acting.join().expect("the test's part has not failed")
         })
     }
@@ -248,13 +281,13 @@ impl Client<'_> {
     fn until(&mut self, want: &[&str]) {
         let since = Instant::now();
         loop {
+            let commits = COMMITS.count();
             let closed = self.closed();
             if closed == want {
                 return;
             }
             assert!(since.elapsed() < PATIENCE && closed.len() <= want.len(), "{closed:?}, not {want:?}");
-            // sleep: what is committed is looked for now and then, as a reader of the topic would
-            std::thread::sleep(Duration::from_millis(50));
+            COMMITS.beyond(commits);
         }
     }
 
@@ -301,10 +334,14 @@ fn idle_slow_and_scheduled(bootstrap: Option<String>) {
         GATE.set(true);
         c.write(0, "a", "x", [60_000]);
         let since = Instant::now();
-        while !c.closed().contains(&"b 13=4000".to_owned()) {
-            assert!(since.elapsed() < PATIENCE, "{:?}", c.closed());
-            // sleep: what is committed is looked for now and then
-            std::thread::sleep(Duration::from_millis(50));
+        loop {
+            let commits = COMMITS.count();
+            let closed = c.closed();
+            if closed.contains(&"b 13=4000".to_owned()) {
+                break;
+            }
+            assert!(since.elapsed() < PATIENCE, "{closed:?}");
+            COMMITS.beyond(commits);
         }
         // A lane that is held up holds up the marks as well; that a slow fetch alone is enough, the simulator shows (`t8_..`).
         assert!(!c.closed().iter().any(|line| line.contains("late")), "{:?}", c.closed());
