@@ -609,7 +609,7 @@ mod tests {
     /// 64 KiB, and how many bytes were encoded for it.
     fn weighed(o: &mut Text, lengths: impl Iterator<Item = (u32, usize)>) -> (u32, usize) {
         let (mut off, mut encoded) = (0, 0);
-        let mut held = std::collections::HashMap::new();
+        let mut held = std::collections::BTreeMap::new();
         for (key, length) in lengths {
             let key = key.to_be_bytes();
             let at = slot(o, &key);
