@@ -53,6 +53,33 @@ pub enum End {
     Fatal(Error),
 }
 
+/// What a generation takes on.
+///
+/// ```text
+///             stop                     the last epoch is applied
+///    ┌───────────────────▶ Draining(Stop) ───────▶ Drained(Stop): the end
+///    │                       ▲         ▲
+/// Running ──pause──▶ Draining(Pause) ─────▶ Drained(Pause)
+///    ▲                       │                 │
+///    └────────resume─────────┴─────────────────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Records are taken, and clocks move.
+    Running,
+    /// Neither; what was taken, and what event time had made due by then, is finished and commits.
+    Draining(Then),
+    /// All of it is committed and applied, and nothing is open.
+    Drained(Then),
+}
+
+/// What comes when all is drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Pause,
+    Stop,
+}
+
 /// A mark on its way.
 struct Marking {
     number: u64,
@@ -136,8 +163,9 @@ pub struct Run {
     wall_due: bool,
     /// There is no room for more uncommitted bytes.
     full: bool,
-    stopping: bool,
-    flushed: bool,
+    mode: Mode,
+    /// When the pause that holds began.
+    paused_at: Option<u64>,
     stats: RunStats,
     demand: Vec<(u32, usize)>,
     net_events: Vec<NetEvent>,
@@ -235,8 +263,8 @@ impl Run {
             nth_wall: BTreeMap::new(),
             wall_due: false,
             full: false,
-            stopping: false,
-            flushed: false,
+            mode: Mode::Running,
+            paused_at: None,
             stats,
             demand: Vec::new(),
             net_events: Vec::new(),
@@ -270,7 +298,39 @@ impl Run {
 
     /// Stops dispatching; the next barrier is the last.
     pub fn stop(&mut self) {
-        self.stopping = true;
+        self.mode = Mode::Draining(Then::Stop);
+    }
+
+    /// Stops dispatching, and all clocks; what was taken commits, and then nothing happens until [`Run::resume`] but what
+    /// keeps the application owned.
+    pub fn pause(&mut self, now: u64) {
+        if self.mode == Mode::Running {
+            self.mode = Mode::Draining(Then::Pause);
+            self.paused_at = Some(now);
+            // Whether a partition was idle is asked again: an answer that comes now may come any time later.
+            self.silent = None;
+        }
+    }
+
+    /// Goes on after a pause, or before it was reached: no silence was heard meanwhile, and ticks of schedules that became due
+    /// were missed.
+    pub fn resume(&mut self, now: u64, wall: Timestamp) {
+        if !matches!(self.mode, Mode::Draining(Then::Pause) | Mode::Drained(Then::Pause)) {
+            return;
+        }
+        self.mode = Mode::Running;
+        if let Some(since) = self.paused_at.take() {
+            self.ingest.stood_still(since, now);
+        }
+        self.schedules.missed_until(wall);
+        if let Some(p) = &mut self.pending {
+            p.last = false;
+        }
+    }
+
+    /// Whether all that was taken before a pause is committed.
+    pub fn is_paused(&self) -> bool {
+        self.mode == Mode::Drained(Then::Pause)
     }
 
     /// Stops all lanes and closes the inputs; nothing of this generation happens afterwards. `false`: a lane still runs.
@@ -299,7 +359,7 @@ impl Run {
         }
         self.watch(cx)?;
         let busy = self.sequence(cx)?;
-        if self.stopping && self.pending.is_none() && self.flushed {
+        if self.mode == Mode::Drained(Then::Stop) {
             return Err(End::Stopped);
         }
         Ok(Some(if busy { cx.now } else { self.deadline(cx) }))
@@ -529,7 +589,7 @@ impl Run {
             self.marks(cx);
         }
         let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
-        if !self.stopping && !held && !self.draining() && !self.full {
+        if self.mode == Mode::Running && !held && !self.draining() && !self.full {
             // Without room as well: what waits for a lane's credit goes on.
             let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA.min(room));
             self.stats.records += done.records as u64;
@@ -542,12 +602,11 @@ impl Run {
             let keep_alive = cx.now.saturating_sub(self.last_commit) >= cx.config.keep_alive.as_millis() as u64;
             let pressed = self.net.uncommitted() >= soft;
             let now_due = elapsed >= self.interval(cx.config) || pressed;
-            if self.stopping && !held {
+            let fires = held || self.marking.is_some();
+            if matches!(self.mode, Mode::Draining(_)) && !fires {
                 // The last epoch, even an empty one: it renews and flushes every store.
-                if !self.flushed {
-                    self.barrier(cx, true, true);
-                }
-            } else if (!idle && now_due) || keep_alive {
+                self.barrier(cx, true, true);
+            } else if self.mode != Mode::Drained(Then::Stop) && ((!idle && now_due) || keep_alive) {
                 self.barrier(cx, keep_alive, false);
             }
         }
@@ -580,7 +639,7 @@ impl Run {
         let every = cx.config.wall_interval.as_millis() as u64;
         let asking = self.asking_ticks;
         let due = asking || self.tick_behind || self.wall_due || cx.now.saturating_sub(self.last_tick) >= every;
-        if !self.ticks || self.stopping || self.ticking.is_some() || !due {
+        if !self.ticks || self.mode != Mode::Running || self.ticking.is_some() || !due {
             return;
         }
         let before = self.ingest.wall();
@@ -605,7 +664,7 @@ impl Run {
     /// Handles ticks of schedules, unless records wait as well.
     fn scheduled(&mut self, cx: &RunCx<'_>) -> Result<(), End> {
         let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
-        if self.stopping || held {
+        if self.mode != Mode::Running || held {
             return Ok(());
         }
         let applying = self.applying();
@@ -627,7 +686,7 @@ impl Run {
             return;
         }
         let every = cx.config.watermark_interval.as_millis() as u64;
-        if self.stopping || cx.now.saturating_sub(self.last_mark) < every {
+        if self.mode != Mode::Running || cx.now.saturating_sub(self.last_mark) < every {
             return;
         }
         self.last_mark = cx.now;
@@ -690,7 +749,7 @@ impl Run {
         limits
     }
 
-    /// `last`: the final barrier of a graceful stop.
+    /// `last`: nothing is taken behind it.
     fn barrier(&mut self, cx: &RunCx<'_>, keep_alive: bool, last: bool) {
         let epoch = self.epoch;
         self.epoch = Epoch(epoch.0 + 1);
@@ -734,7 +793,7 @@ impl Run {
         if self.draining() {
             // Nobody tells when the lanes come to rest.
             at = at.min(cx.now + 1);
-        } else if !self.stopping && !self.full {
+        } else if self.mode == Mode::Running && !self.full {
             // Where there is no room, a commit or a lane wakes.
             if self.ticks && self.ticking.is_none() {
                 at = at.min(self.last_tick + ms(c.wall_interval));

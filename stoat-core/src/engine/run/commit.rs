@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{End, Run, RunCx};
+use super::{End, Mode, Run, RunCx, Then};
 use crate::broker::{BrokerError, BrokerErrorKind, Command, Committed, OpId, Transaction};
 use crate::config::{Config, Guarantee};
 use crate::engine::epoch::{changelog_batch, epoch_batch, merge, store_batches};
@@ -74,7 +74,7 @@ pub(super) struct Pending {
     pub(super) keep_alive: bool,
     /// Whether the stores are made durable with it.
     pub(super) flush: bool,
-    /// The final barrier of a graceful stop.
+    /// Nothing was taken behind its barrier: the one before a pause or a graceful stop.
     pub(super) last: bool,
 }
 
@@ -336,8 +336,8 @@ impl Run {
         self.pace.committed();
         tracing::debug!(epoch = p.epoch.0, records = self.stats.records, "committed");
         self.ingest.forget(p.number);
-        if p.last {
-            self.flushed = true;
+        if p.last && self.mode == Mode::Draining(Then::Stop) {
+            self.mode = Mode::Drained(Then::Stop);
             return Ok(());
         }
         self.ingest.control(&mut *self.net, Control::Applied(p.epoch));
@@ -348,6 +348,9 @@ impl Run {
                 fenced: false,
                 counts: false,
             });
+        }
+        if p.last && self.mode == Mode::Draining(Then::Pause) {
+            self.mode = Mode::Drained(Then::Pause);
         }
         Ok(())
     }
