@@ -737,7 +737,7 @@ mod pause {
         fn on_record(&mut self, r: Record<String, String>, cx: &mut Context<Self>) -> Result<()> {
             self.event.set(r.timestamp + Duration::from_mins(1))?;
             self.wall.set(cx.wall_clock() + Duration::from_mins(1))?;
-            self.last.set(r.value.clone())?;
+            self.last.put(r.value.clone())?;
             cx.forward(r.value)
         }
 
