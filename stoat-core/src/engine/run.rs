@@ -602,8 +602,7 @@ impl Run {
             let keep_alive = cx.now.saturating_sub(self.last_commit) >= cx.config.keep_alive.as_millis() as u64;
             let pressed = self.net.uncommitted() >= soft;
             let now_due = elapsed >= self.interval(cx.config) || pressed;
-            let fires = held || self.marking.is_some();
-            if matches!(self.mode, Mode::Draining(_)) && !fires {
+            if matches!(self.mode, Mode::Draining(_)) && !held {
                 // The last epoch, even an empty one: it renews and flushes every store.
                 self.barrier(cx, true, true);
             } else if self.mode != Mode::Drained(Then::Stop) && ((!idle && now_due) || keep_alive) {

@@ -5,12 +5,13 @@
 use std::sync::atomic::Ordering;
 
 use super::counts::{Counts, counts, line};
-use super::schedules::{Each, Once, Skip, held_engine, only, ticks};
+use super::schedules::{Each, Once, Skip, SkipRare, held_engine, only, ticks};
 use super::time::{Running, idle_soon};
 use super::*;
 use crate::broker::BrokerErrorKind;
 use crate::broker::sim::SimCall;
 use crate::error::ErrorKind;
+use crate::metrics::LATE_RECORDS;
 use crate::schedule::Schedule;
 
 fn run_to(world: &mut World, engine: &mut Engine, state: State) {
@@ -39,6 +40,12 @@ fn stay(world: &mut World, engine: &mut Engine, turns: u32) {
         world.turn(engine).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(engine.status().state, State::Paused);
     }
+}
+
+/// Records whose offsets are committed.
+fn read(world: &World) -> u64 {
+    let partitions = (0..PARTITIONS).map(|p| TopicPartition::new("in", p));
+    partitions.filter_map(|p| world.cluster.committed("app", &p)).sum::<i64>() as u64
 }
 
 /// An engine that has committed something and runs.
@@ -132,13 +139,45 @@ fn i02_i03_a_pause_in_the_midst_of_a_commit_waits_for_it_and_takes_nothing_more(
         run_to(&mut world, &mut engine, State::Paused);
         stay(&mut world, &mut engine, 300);
         assert_eq!(engine.status().run.records, dispatched);
-        let committed: i64 =
-            (0..PARTITIONS).filter_map(|p| world.cluster.committed("app", &TopicPartition::new("in", p))).sum();
-        assert_eq!(committed as u64, dispatched, "what was taken is committed, and nothing else");
+        assert_eq!(read(&world), dispatched, "what was taken is committed, and nothing else");
         resume(&world, &mut engine);
         world.finish(engine);
         world.check_model(&graph, Counts::default());
     }
+}
+
+#[test]
+fn i02_i03_a_pause_that_is_asked_for_anew_while_the_first_ones_commit_is_under_way_waits_for_one_of_its_own() {
+    let graph = graph_of(counts);
+    let mut world = World::new(15_150);
+    let (mut engine, hold) = held_engine(&mut world, &graph, 3);
+    let feed = |world: &mut World, n: std::ops::Range<u64>| {
+        for n in n {
+            let record = line(&mut world.random, n);
+            world.feed(&record);
+        }
+    };
+    feed(&mut world, 0..10);
+    while engine.status().run.commits == 0 || !engine.status().run.settled {
+        world.turn(&mut engine).unwrap();
+    }
+    hold.store(true, Ordering::SeqCst);
+    pause(&world, &mut engine);
+    for _ in 0..60 {
+        world.turn(&mut engine).unwrap();
+    }
+    resume(&world, &mut engine);
+    feed(&mut world, 10..20);
+    while engine.status().run.records < 20 {
+        world.turn(&mut engine).unwrap();
+    }
+    pause(&world, &mut engine);
+    hold.store(false, Ordering::SeqCst);
+    run_to(&mut world, &mut engine, State::Paused);
+    assert_eq!(read(&world), 20, "what was taken between the two pauses is committed");
+    resume(&world, &mut engine);
+    world.finish(engine);
+    world.check_model(&graph, Counts::default());
 }
 
 #[test]
@@ -261,9 +300,62 @@ fn t8_no_partition_becomes_idle_by_the_time_spent_paused() {
 }
 
 #[test]
+fn t8_a_question_whether_a_partition_is_idle_that_a_pause_overtakes_makes_it_none() {
+    let graph = idle_soon();
+    let mut undecided = 0;
+    for wait in 190..240 {
+        let mut r = Running::start(World::new(15_552), &graph);
+        for (partition, time) in [(0, 0), (1, 100), (2, 10_000), (0, 10_000)] {
+            r.append(partition, "a", time);
+        }
+        r.until_read();
+        r.pass(wait - 100);
+        r.append(0, "a", 10_000);
+        r.append(2, "a", 10_000);
+        r.pass(100);
+        // The others are not idle; partition 1 is about to be.
+        pause(&r.world, &mut r.engine);
+        run_to(&mut r.world, &mut r.engine, State::Paused);
+        if !r.outputs().is_empty() {
+            continue;
+        }
+        undecided += 1;
+        r.append(1, "a", 200);
+        stay(&mut r.world, &mut r.engine, 50);
+        resume(&r.world, &mut r.engine);
+        r.pass(100);
+        assert_eq!(r.count(LATE_RECORDS), 0, "paused {wait} ms after the last record");
+    }
+    assert!((1..50).contains(&undecided), "{undecided} of 50 were paused before the partition was idle");
+}
+
+#[test]
+fn a_tick_that_a_pause_skipped_stays_skipped_though_what_came_behind_it_is_lost() {
+    let graph = graph_of(only::<SkipRare>);
+    let mut world = World::new(15_650);
+    let mut engine = world.engine(&graph, 2);
+    while ticks(&world).is_empty() {
+        world.turn(&mut engine).unwrap();
+    }
+    pause(&world, &mut engine);
+    run_to(&mut world, &mut engine, State::Paused);
+    // To the middle between two ticks.
+    world.now += 2_000 + (1_000 - world.wall().0.rem_euclid(1_000) + 500) as u64;
+    world.cluster.fail_next(SimCall::Transact, BrokerErrorKind::Abort);
+    resume(&world, &mut engine);
+    let end = world.wall().0;
+    run_to(&mut world, &mut engine, State::Starting);
+    while ticks(&world).len() < 3 {
+        world.turn(&mut engine).unwrap();
+    }
+    let ticks = ticks(&world);
+    assert!(ticks[1] > end && ticks[2] == ticks[1] + 1_000, "{ticks:?}, paused until {end}");
+}
+
+#[test]
 fn no_tick_is_handled_in_a_pause_and_its_end_brings_the_last_each_or_none_of_those_missed() {
     /// The last tick before, the first after the pause's end and when that was.
-    fn over<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(seed: u64, recover: bool) -> (World, i64, i64) {
+    fn over<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(seed: u64) -> (World, i64, i64) {
         let graph = graph_of(only::<S>);
         let mut world = World::new(seed);
         let mut engine = world.engine(&graph, 2);
@@ -279,11 +371,6 @@ fn no_tick_is_handled_in_a_pause_and_its_end_brings_the_last_each_or_none_of_tho
         world.now += (EVERY - world.wall().0.rem_euclid(EVERY) + EVERY / 2) as u64;
         resume(&world, &mut engine);
         let end = world.wall().0;
-        if recover {
-            // What the first turns did is lost: those ticks stay missed.
-            world.cluster.fail_next(SimCall::Transact, BrokerErrorKind::Abort);
-            run_to(&mut world, &mut engine, State::Starting);
-        }
         while ticks(&world).len() < before.len() + 5 {
             world.turn(&mut engine).unwrap();
         }
@@ -293,19 +380,14 @@ fn no_tick_is_handled_in_a_pause_and_its_end_brings_the_last_each_or_none_of_tho
         (world, *before.last().unwrap(), end)
     }
     const EVERY: i64 = 10;
-    for (seed, recover) in [(15_600, false), (15_602, true)] {
-        let (world, last, end) = over::<Each>(seed, recover);
-        let all = ticks(&world);
-        assert!(all.windows(2).all(|w| w[1] == w[0] + EVERY), "none is left out: {all:?}");
-        assert!(end - last > 20 * EVERY, "there were some");
-        let (world, last, end) = over::<Once>(seed, recover);
-        let all = ticks(&world);
-        let first = *all.iter().find(|t| **t > last).unwrap();
-        assert!(first > end - EVERY, "the last one comes: {first} for {end}");
-        assert!(recover || first < end, "and it comes at once: {first} for {end}");
-        let (world, last, end) = over::<Skip>(seed, recover);
-        let all = ticks(&world);
-        let first = *all.iter().find(|t| **t > last).unwrap();
-        assert!(first > end, "none of them comes: {first} for {end}");
-    }
+    let (world, last, end) = over::<Each>(15_600);
+    let all = ticks(&world);
+    assert!(all.windows(2).all(|w| w[1] == w[0] + EVERY), "none is left out: {all:?}");
+    assert!(end - last > 20 * EVERY, "there were some");
+    let first = |world: &World, last| *ticks(world).iter().find(|t| **t > last).unwrap();
+    let (world, last, end) = over::<Once>(15_600);
+    let first_once = first(&world, last);
+    assert!((end - EVERY..end).contains(&first_once), "the last one comes: {first_once} for {end}");
+    let (world, last, end) = over::<Skip>(15_600);
+    assert!(first(&world, last) > end, "none of them comes: {} for {end}", first(&world, last));
 }

@@ -40,6 +40,7 @@ macro_rules! beats {
 beats!(Once, When::every(Duration::from_millis(10)), Missed::Once);
 beats!(Each, When::every(Duration::from_millis(10)), Missed::Each);
 beats!(Skip, When::every(Duration::from_millis(10)), Missed::Skip);
+beats!(SkipRare, When::every(Duration::from_secs(1)), Missed::Skip);
 beats!(ByEvent, When::every_event_time(Duration::from_millis(10)), Missed::Once);
 
 fn beating<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(t: &mut Topology) {

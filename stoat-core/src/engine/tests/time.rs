@@ -124,7 +124,7 @@ impl Running {
         all
     }
 
-    fn count(&self, name: &str) -> u64 {
+    pub(super) fn count(&self, name: &str) -> u64 {
         self.counters.get(name).expect("all are there from the start")
     }
 
