@@ -9,6 +9,7 @@ use super::ingest::InputSpec;
 use super::io::Io;
 use super::message::LaneNet;
 use super::net::{NetBuild, NetSettings, places};
+use super::pace::Pace;
 use super::run::{End, Run, RunCx, RunStats};
 use super::schedules::Schedules;
 use super::start::{Known, Outcome, RestoreReport, Start, StartCx};
@@ -170,6 +171,8 @@ pub struct Engine {
     known: Option<Known>,
     /// What was decided about refused outputs and has not committed yet.
     verdicts: Verdicts,
+    /// How far ingest may be ahead of the lanes.
+    pace: Pace,
     stop: bool,
     /// When the last epoch is committed, begin again instead of stopping.
     restart: bool,
@@ -188,6 +191,7 @@ impl Engine {
         Tally::describe();
         let start = Start::first(&parts.incarnation, parts.seed, now);
         Self {
+            pace: Pace::new(parts.config.commit_timeout.as_millis() as u64),
             graph: parts.graph,
             config: parts.config,
             io: Io::new(parts.broker, parts.writer),
@@ -368,6 +372,7 @@ impl Engine {
                         self.restart = false;
                         run.tear_down(&mut self.io);
                         self.known = Some(run.known().clone());
+                        self.pace = run.pace();
                         self.begin_again("it was asked for", false, now);
                         Ok(Some(now))
                     }
@@ -385,6 +390,7 @@ impl Engine {
                         let stopped = run.tear_down(&mut self.io);
                         self.known = Some(run.known().clone());
                         self.verdicts = run.take_verdicts();
+                        self.pace = run.pace();
                         if !stopped {
                             return Err(self.fail(Error::new(
                                 ErrorKind::Handler,
@@ -438,7 +444,7 @@ impl Engine {
             cache_budget: shares.cache,
             gates: gates.clone(),
             settings: NetSettings {
-                timers_per_mark,
+                timers_per_mark: self.pace.share(timers_per_mark),
                 checks: self.config.lane_checks(),
                 emit: self.config.emit_mode,
                 handler_timeout: self.config.handler_timeout,
@@ -471,8 +477,10 @@ impl Engine {
             wall,
         };
         let started = *self.started.get_or_insert(wall);
+        self.pace.restart();
         let schedules = Schedules::new(&self.graph, &places, &self.stores, &known.record.schedules, started);
-        let mut run = Run::new(known, specs, schedules, net, gates, self.generation, self.status.run, &mut cx);
+        let mut run =
+            Run::new(known, specs, schedules, net, gates, self.pace.clone(), self.generation, self.status.run, &mut cx);
         let state = match (self.stop, self.paused) {
             (true, _) => State::Stopping,
             (false, true) => State::Draining,

@@ -498,7 +498,7 @@ impl Ingest {
     }
 
     /// The smallest number that may still be sent.
-    fn frontier(&self) -> u64 {
+    pub fn frontier(&self) -> u64 {
         let waiting = self.pending.iter().flatten().filter_map(|p| p.items.first()).map(|i| i.number).min();
         waiting.unwrap_or(self.next_number)
     }

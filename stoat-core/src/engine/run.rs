@@ -12,6 +12,7 @@ use super::ingest::{Cut, Ingest, InputSpec, Limits};
 use super::io::{Io, Reaction};
 use super::message::{Control, LaneNet, NetEvent, Position, Tick};
 use super::net::NetSettings;
+use super::pace::Pace;
 use super::remedy::{Call, Remedy, remedy};
 use super::schedules::Schedules;
 use super::start::{Known, taken_over};
@@ -123,6 +124,7 @@ pub struct Run {
     known: Known,
     gates: Arc<Gates>,
     verdicts: Verdicts,
+    pace: Pace,
     generation: Generation,
     lanes: usize,
     lanes_of: Vec<usize>,
@@ -194,6 +196,7 @@ impl Run {
         schedules: Schedules,
         net: Box<dyn LaneNet>,
         gates: Arc<Gates>,
+        pace: Pace,
         generation: Generation,
         stats: RunStats,
         cx: &mut RunCx<'_>,
@@ -235,6 +238,7 @@ impl Run {
             known,
             verdicts: gates.verdicts.clone(),
             gates,
+            pace,
             generation,
             pending: None,
             last_barrier: cx.now,
@@ -275,6 +279,11 @@ impl Run {
     /// The verdicts that hold, for the next generation.
     pub fn take_verdicts(&mut self) -> Verdicts {
         std::mem::take(&mut self.verdicts)
+    }
+
+    /// How far ingest may be ahead, for the next generation.
+    pub fn pace(&self) -> Pace {
+        self.pace.clone()
     }
 
     /// What people see.
@@ -526,7 +535,7 @@ impl Run {
     }
 
     /// Every wait on the commit path is bounded (I-8).
-    fn watch(&self, cx: &RunCx<'_>) -> Result<(), End> {
+    fn watch(&mut self, cx: &RunCx<'_>) -> Result<(), End> {
         let Some(p) = &self.pending else { return Ok(()) };
         let limit = p.stage.limit(cx.config);
         if cx.now.saturating_sub(p.since) < limit {
@@ -534,6 +543,7 @@ impl Run {
         }
         let phase = match &p.stage {
             Stage::Freezing => {
+                self.pace.stalled();
                 let here: Vec<LaneId> = p.frozen.iter().map(|f| f.lane).collect();
                 let missing: Vec<String> = (0..self.lanes_of.len() as u32)
                     .flat_map(|s| (0..self.lanes_of[s as usize] as u32).map(move |l| (s, l)))
@@ -560,6 +570,8 @@ impl Run {
     /// Sends what is to be sent; whether there is more to do at once.
     fn sequence(&mut self, cx: &mut RunCx<'_>) -> Result<bool, End> {
         let mut busy = false;
+        let lowest = self.net.lowest().min(self.ingest.frontier());
+        let room = self.pace.room(cx.now, lowest, self.ingest.next_number());
         self.demand.clear();
         self.ingest.demand(&mut self.demand);
         for (i, bytes) in self.demand.drain(..) {
@@ -578,7 +590,8 @@ impl Run {
         }
         let held = self.marking.as_ref().is_some_and(|m| m.limited) || self.due;
         if self.mode == Mode::Running && !held && !self.draining() && !self.full {
-            let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA);
+            // Without room as well: what waits for a lane's credit goes on.
+            let done = self.ingest.dispatch(&mut *self.net, cx.now, cx.wall, QUOTA.min(room));
             self.stats.records += done.records as u64;
             self.unmarked |= done.records > 0;
             busy = done.records > 0 && !done.stalled;
@@ -794,6 +807,11 @@ impl Run {
                 let wait = next.since(cx.wall).as_millis() as u64;
                 at = at.min(cx.now.saturating_add(wait.max(1)));
             }
+            if self.schedules.behind() {
+                // Nobody tells how far lanes have come.
+                at = at.min(cx.now + 1);
+            }
+            at = at.min(self.pace.look(cx.now).unwrap_or(at));
         }
         if let Some(d) = self.ingest.deadline().filter(|d| *d > cx.now) {
             at = at.min(d);

@@ -333,6 +333,7 @@ impl Run {
         self.last_commit = cx.now;
         self.stats.epoch = p.epoch.0;
         self.stats.commits += 1;
+        self.pace.committed();
         tracing::debug!(epoch = p.epoch.0, records = self.stats.records, "committed");
         self.ingest.forget(p.number);
         if p.last && self.mode == Mode::Draining(Then::Stop) {

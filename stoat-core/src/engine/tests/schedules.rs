@@ -98,8 +98,6 @@ fn crashes<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(seed: u64
     let graph = graph_of(only::<S>);
     let mut world = World::new(seed);
     world.cluster.set_faults(faults(seed));
-    // Ticks go on while lanes that lag work: an epoch of many takes longer than the usual patience of these tests.
-    world.set("stoat.commit.timeout", "60s");
     for _ in 0..4 {
         let lanes = world.lanes();
         let mut engine = world.engine(&graph, lanes);
