@@ -66,7 +66,7 @@ per_second!(far_behind, out_of_orderness = "60s", idleness = "50ms");
 pub(super) struct Running {
     pub(super) world: World,
     pub(super) engine: Engine,
-    counters: Counters,
+    pub(super) counters: Counters,
 }
 
 impl Running {
