@@ -155,7 +155,7 @@ impl<P, T> HandlerArg<P, T> for T {
 #[diagnostic::on_unimplemented(
     message = "a handler of `{P}` must return `Result<()>`, this one returns `{Self}` [S421]",
     label = "expected `Result<()>`",
-    note = "end it with `Ok(())`"
+    note = "write `-> Result<()>` with the `Result` of `stoat_core::prelude`, and end it with `Ok(())`"
 )]
 pub trait HandlerResult<P> {
     /// The result.

@@ -6,6 +6,7 @@ use stoat_macro_support::{at, plain};
 use syn::spanned::Spanned;
 use syn::{GenericParam, Type, parse_quote};
 
+use super::checked;
 use super::{Field, Input, Output, Processor, Role};
 
 /// ```ignore
@@ -25,18 +26,34 @@ pub(super) fn expand(p: &Processor) -> TokenStream {
     }
 }
 
+/// For something that is no struct, which was reported: it counts as a processor, but nobody can make one.
+pub(super) fn stub(p: &Processor) -> TokenStream {
+    let (processor, fits, krate, name) = (processor(p), fits_lane(p), &p.krate, &p.item.ident);
+    let (generics, args, bounds) = p.item.generics.split_for_impl();
+    quote! {
+        #processor
+        #fits
+        #[automatically_derived]
+        impl #generics #krate::processor::Unconfigured for #name #args #bounds {
+            fn init() -> #krate::processor::Init<Self> {
+                ::core::unreachable!()
+            }
+        }
+    }
+}
+
 /// The fields that own bytes.
 fn owned(p: &Processor) -> impl Iterator<Item = &Field> {
     p.fields.iter().filter(|f| f.role.name().is_some())
 }
 
-pub(super) fn processor(p: &Processor) -> TokenStream {
+fn processor(p: &Processor) -> TokenStream {
     let krate = &p.krate;
     let (name, shown) = (&p.item.ident, plain(&p.item.ident));
     let (generics, args, bounds) = p.item.generics.split_for_impl();
     let in_key = quote!(<Self as #krate::processor::Processor>::InKey);
     let (key, value) = match &p.input {
-        Input::Types(t) => (t.0.to_token_stream(), t.1.to_token_stream()),
+        Input::Types(t) => (checked::in_key(p, &t.0), t.1.to_token_stream()),
         Input::Error(e) if e.is_empty() => (quote!(()), in_key),
         // An expression that is an error makes the type one, about which nobody complains.
         Input::Error(e) => (quote!([(); #e]), in_key),

@@ -6,8 +6,12 @@ struct Clicks;
 impl ::stoat_core::source::Source for Clicks {
     type Key = UserId;
     type Value = Click;
-    type KeyCodec = <UserId as ::stoat_core::key::Key>::Codec;
-    type ValueCodec = Json;
+    type KeyCodec = <<[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+        UserId,
+    >>::Type as ::stoat_core::key::Key>::Codec;
+    type ValueCodec = <[(); <Json as ::stoat_core::__private::SourceCodec<
+        Click,
+    >>::CHECKED] as ::stoat_core::__private::Checked<Json>>::Type;
     const TOPIC: &'static str = "clicks";
     const NAME: &'static str = "Clicks";
     type Lane = ::stoat_core::topology::lane_state::Lane<
@@ -26,19 +30,33 @@ struct Sessions;
 impl ::stoat_core::sink::Sink for Sessions {
     type Key = UserId;
     type Value = Session;
-    type KeyCodec = <UserId as ::stoat_core::key::Key>::Codec;
-    type ValueCodec = Json;
+    type KeyCodec = <<[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+        UserId,
+    >>::Type as ::stoat_core::key::Key>::Codec;
+    type ValueCodec = <[(); <Json as ::stoat_core::__private::SinkCodec<
+        Session,
+    >>::CHECKED] as ::stoat_core::__private::Checked<Json>>::Type;
     const TOPIC: &'static str = "sessions";
     const NAME: &'static str = "Sessions";
 }
 struct Sessionize {
-    open: Keyed<Session>,
-    idle: Timer<UserId>,
+    #[allow(unused_qualifications)]
+    open: <[(); <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+        Session,
+    >>::CHECKED] as ::stoat_core::__private::Checked<Keyed<Session>>>::Type,
+    #[allow(unused_qualifications)]
+    idle: Timer<
+        <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+            UserId,
+        >>::Type,
+    >,
 }
 #[automatically_derived]
 #[allow(unused_qualifications)]
 impl ::stoat_core::processor::Processor for Sessionize {
-    type InKey = UserId;
+    type InKey = <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+        UserId,
+    >>::Type;
     type InValue = Click;
     type OutKey = <Self as ::stoat_core::processor::Processor>::InKey;
     type OutValue = Session;
@@ -46,7 +64,9 @@ impl ::stoat_core::processor::Processor for Sessionize {
     const NAME: &'static str = "Sessionize";
     const FIELDS: &'static [::stoat_core::processor::FieldDecl] = &[
         ::stoat_core::processor::FieldDecl::of::<
-            Keyed<Session>,
+            <[(); <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+                Session,
+            >>::CHECKED] as ::stoat_core::__private::Checked<Keyed<Session>>>::Type,
         >(
             "open",
             ::stoat_core::processor::FieldOptions {
@@ -55,7 +75,11 @@ impl ::stoat_core::processor::Processor for Sessionize {
             },
         ),
         ::stoat_core::processor::FieldDecl::of::<
-            Timer<UserId>,
+            Timer<
+                <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+                    UserId,
+                >>::Type,
+            >,
         >(
             "idle",
             ::stoat_core::processor::FieldOptions {
@@ -70,18 +94,40 @@ impl ::stoat_core::processor::Processor for Sessionize {
     ) {
         ::stoat_core::processor::FieldVisitor::<
             Self,
-        >::visit::<Keyed<Session>>(visitor, &mut self.open);
+        >::visit::<
+            <[(); <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+                Session,
+            >>::CHECKED] as ::stoat_core::__private::Checked<Keyed<Session>>>::Type,
+        >(visitor, &mut self.open);
         ::stoat_core::processor::FieldVisitor::<
             Self,
-        >::visit::<Timer<UserId>>(visitor, &mut self.idle);
+        >::visit::<
+            Timer<
+                <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+                    UserId,
+                >>::Type,
+            >,
+        >(visitor, &mut self.idle);
     }
 }
 #[automatically_derived]
 #[allow(unused_qualifications)]
 impl<__K, __L> ::stoat_core::processor::FitsLane<__K, __L> for Sessionize
 where
-    __L: ::stoat_core::topology::lane_state::FitsField<Self, Keyed<Session>>,
-    __L: ::stoat_core::topology::lane_state::FitsField<Self, Timer<UserId>>,
+    __L: ::stoat_core::topology::lane_state::FitsField<
+        Self,
+        <[(); <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+            Session,
+        >>::CHECKED] as ::stoat_core::__private::Checked<Keyed<Session>>>::Type,
+    >,
+    __L: ::stoat_core::topology::lane_state::FitsField<
+        Self,
+        Timer<
+            <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+                UserId,
+            >>::Type,
+        >,
+    >,
 {}
 #[automatically_derived]
 #[allow(unused_qualifications, dead_code, private_interfaces, clippy::pedantic)]
@@ -93,10 +139,18 @@ impl Sessionize {
         {
             Self {
                 open: ::stoat_core::processor::FieldBuild::field::<
-                    Keyed<Session>,
+                    <[(); <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+                        Session,
+                    >>::CHECKED] as ::stoat_core::__private::Checked<
+                        Keyed<Session>,
+                    >>::Type,
                 >(__build, 0usize),
                 idle: ::stoat_core::processor::FieldBuild::field::<
-                    Timer<UserId>,
+                    Timer<
+                        <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+                            UserId,
+                        >>::Type,
+                    >,
                 >(__build, 1usize),
             }
         })
@@ -346,5 +400,18 @@ impl ::stoat_core::topology::TopologyFn for __topology_sessions {
 #[allow(dead_code)]
 struct App;
 fn main() -> ::std::process::ExitCode {
-    ::stoat_core::app::main(::stoat_core::__private::app::<sessions>())
+    let function = sessions;
+    {
+        mod no_topology {
+            #[allow(non_camel_case_types)]
+            pub struct sessions {}
+        }
+        #[allow(unused_imports)]
+        use no_topology::*;
+        {
+            #[allow(unused_imports)]
+            use self::*;
+            ::stoat_core::__private::main::<_, sessions>(function)
+        }
+    }
 }
