@@ -4,6 +4,12 @@
 //! spans. [`tests/typed_api.rs`](../../tests/typed_api.rs) has the whole program of DESIGN.md §1 expanded by hand; it is
 //! the reference where this text is unclear.
 //!
+//! # What a type must fulfil
+//! A key without a codec, or a value that its codec cannot take, would be an error wherever it is used. So generated code
+//! writes [`Checked`]`<{ <Json as FieldCodec<Session>>::CHECKED }, Keyed<Session>>` for the type of the field (and likewise for the
+//! key of a timer or store, for `InKey`, for the codecs of sources, sinks and keys): the error is there, once, on the user's type,
+//! and what depends on it is silent. Below it is left out. What depends on a parameter cannot be asked so, and is not.
+//!
 //! # `#[derive(Key)]` with `#[key(codec = C)]`
 //! ```text
 //! impl stoat_core::key::Key for UserId { type Codec = stoat_core::codec::Utf8; }
@@ -65,7 +71,8 @@
 //!         Init::new(move |build| P { open: build.field(0), idle: build.field(1), limit, seen: Default::default() })
 //!     }
 //! }
-//! impl Unconfigured for P { fn init() -> Init<Self> { P::init() } }   // only without configuration fields
+//! impl Unconfigured for P { fn init() -> Init<Self> { P::init() } }   // only without configuration fields; with them
+//! impl<__L: NeedsValues> Unconfigured<__L> for P { .. }               // a trait that nothing implements has the message
 //! ```
 //! Parameters of `init` need `Send + 'static`. `#[local]` fields are `Default::default()`, `#[local(expr)]` are `expr`.
 //! Timers without a handler: a const assertion per timer field over `<P as Handlers>::ON_TIMER` with
@@ -325,13 +332,16 @@ impl<T, C: Encode<T> + Decode<T>> Codes<T> for C {
     }
 }
 
-/// `T`, where the length of the array could be computed. Generated code asks there, by a constant of a trait, for what `T`
-/// must fulfil: where it does not, that is one error, and the type is one too, about which nobody complains again.
-pub trait Checked<T> {
+/// `T`, where `N` could be computed. Generated code asks there, by a constant of a trait, for what `T` must fulfil: where it
+/// does not, that is one error, and the type is one too, about which nobody complains again.
+pub type Checked<const N: usize, T> = <[(); N] as Length<T>>::Type;
+
+/// See [`Checked`].
+pub trait Length<T> {
     /// `T`.
     type Type;
 }
-impl<T, const N: usize> Checked<T> for [(); N] {
+impl<T, const N: usize> Length<T> for [(); N] {
     type Type = T;
 }
 

@@ -70,7 +70,7 @@ impl Codec {
 /// `ty`, where `constant` can be computed; else that is the one error, and the type is one too. See
 /// `stoat_core::__private::Checked`.
 pub fn checked(krate: &TokenStream, constant: &TokenStream, ty: &impl ToTokens) -> TokenStream {
-    quote!(<[(); #constant] as #krate::__private::Checked<#ty>>::Type)
+    quote!(#krate::__private::Checked<{ #constant }, #ty>)
 }
 
 /// A key's type, checked to be a `Key` at the place of `asked`.

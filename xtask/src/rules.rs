@@ -127,9 +127,9 @@ const RULES: &[Rule] = &[
         cases: &["handlers/no-handlers"],
     },
     Rule {
-        name: "a processor with configuration is called so",
-        file: PROCESSOR,
-        from: "    message = \"`{Self}` has fields of its own, so it needs their values [S525]\",\n",
+        name: "a processor with configuration is called so, and its field named",
+        file: "stoat-macros/src/processor/expand.rs",
+        from: "            #[diagnostic::on_unimplemented(message = #message, label = \"needs configuration\", note = #call, note = #local)]\n",
         to: "",
         cases: &["topology/configured"],
     },

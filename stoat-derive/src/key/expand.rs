@@ -22,8 +22,8 @@ pub(crate) fn expand(key: &Key) -> TokenStream {
     wrap(key, &codec, &delegate.unwrap_or_default(), key.kind() == Codec::Json)
 }
 
-/// The codec, which must take the key. (One that delegates is asked for the field; what has parameters cannot stand in the
-/// length of an array.)
+/// The codec, which must take the key. (One that delegates is asked for the field; what has parameters cannot stand in
+/// a constant of a type.)
 fn checked_codec(key: &Key) -> TokenStream {
     let (krate, name, codec) = (&key.krate, &key.input.ident, &key.codec);
     if key.kind().delegates() || !key.input.generics.params.is_empty() {

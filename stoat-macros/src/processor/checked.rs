@@ -1,7 +1,7 @@
 //! Field types that ask for what they need, once.
 //!
 //! A key without a codec or a value that its codec cannot write would be an error wherever the field is used. So each is
-//! asked for in the length of an array that the field's type is taken from: where the answer is no, that is the one error,
+//! asked for in a constant that the field's type is taken with: where the answer is no, that is the one error,
 //! on the user's type, and the field's type is an error too, about which nobody complains again.
 
 use proc_macro2::{TokenStream, TokenTree};
@@ -114,7 +114,7 @@ fn arguments(ty: &mut Type) -> Vec<&mut Type> {
     types.collect()
 }
 
-/// Whether a type names a parameter: what depends on one cannot stand in the length of an array.
+/// Whether a type names a parameter: what depends on one cannot stand in such a constant.
 fn is_open(generics: &Generics, ty: &Type) -> bool {
     fn names(tokens: TokenStream, is: &dyn Fn(&str) -> bool) -> bool {
         tokens.into_iter().any(|t| match t {

@@ -195,6 +195,7 @@ fn init(p: &Processor) -> TokenStream {
             }
         }
     });
+    let needs = needs_values(p, &config);
     quote! {
         #[automatically_derived]
         #[allow(unused_qualifications, dead_code, private_interfaces, clippy::pedantic)]
@@ -209,7 +210,43 @@ fn init(p: &Processor) -> TokenStream {
             }
         }
         #unconfigured
+        #needs
     }
+}
+
+/// What `process::<P>()` says of a processor that needs values.
+fn needs_values(p: &Processor, config: &[&Field]) -> Option<TokenStream> {
+    let (krate, owner) = (&p.krate, plain(&p.item.ident));
+    // A field under `#[cfg(..)]` may not be there.
+    let named: Vec<String> = config.iter().filter(|f| f.cfgs.is_empty()).map(|f| plain(&f.ident)).collect();
+    let first = named.first()?;
+    let message = if let [field] = &*named {
+        format!("`{owner}` has the field `{field}` of its own, so it needs its value [S525]")
+    } else {
+        let names = named.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+        format!("`{owner}` has fields of its own, {names}, so it needs their values [S525]")
+    };
+    let call = format!("call `.process_with(move || {owner}::init({}))`", named.join(", "));
+    let local = format!("or, where each lane begins with its default value, mark it: `#[local] {first}: ..`");
+    let name = &p.item.ident;
+    let mut generics = p.item.generics.clone();
+    generics.params.push(parse_quote!(__L: NeedsValues));
+    let (generics, _, bounds) = generics.split_for_impl();
+    let (_, args, _) = p.item.generics.split_for_impl();
+    Some(quote! {
+        const _: () = {
+            #[diagnostic::on_unimplemented(message = #message, label = "needs configuration", note = #call, note = #local)]
+            #[allow(unreachable_pub)]
+            pub trait NeedsValues {}
+            #[automatically_derived]
+            #[allow(unused_qualifications)]
+            impl #generics #krate::processor::Unconfigured<__L> for #name #args #bounds {
+                fn init() -> #krate::processor::Init<Self> {
+                    ::core::unreachable!()
+                }
+            }
+        };
+    })
 }
 
 /// The call that checks one timer, in a constant.

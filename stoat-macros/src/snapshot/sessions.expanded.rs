@@ -6,12 +6,14 @@ struct Clicks;
 impl ::stoat_core::source::Source for Clicks {
     type Key = UserId;
     type Value = Click;
-    type KeyCodec = <<[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+    type KeyCodec = <::stoat_core::__private::Checked<
+        { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
         UserId,
-    >>::Type as ::stoat_core::key::Key>::Codec;
-    type ValueCodec = <[(); <Json as ::stoat_core::__private::SourceCodec<
-        Click,
-    >>::CHECKED] as ::stoat_core::__private::Checked<Json>>::Type;
+    > as ::stoat_core::key::Key>::Codec;
+    type ValueCodec = ::stoat_core::__private::Checked<
+        { <Json as ::stoat_core::__private::SourceCodec<Click>>::CHECKED },
+        Json,
+    >;
     const TOPIC: &'static str = "clicks";
     const NAME: &'static str = "Clicks";
     type Lane = ::stoat_core::topology::lane_state::Lane<
@@ -30,33 +32,42 @@ struct Sessions;
 impl ::stoat_core::sink::Sink for Sessions {
     type Key = UserId;
     type Value = Session;
-    type KeyCodec = <<[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+    type KeyCodec = <::stoat_core::__private::Checked<
+        { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
         UserId,
-    >>::Type as ::stoat_core::key::Key>::Codec;
-    type ValueCodec = <[(); <Json as ::stoat_core::__private::SinkCodec<
-        Session,
-    >>::CHECKED] as ::stoat_core::__private::Checked<Json>>::Type;
+    > as ::stoat_core::key::Key>::Codec;
+    type ValueCodec = ::stoat_core::__private::Checked<
+        { <Json as ::stoat_core::__private::SinkCodec<Session>>::CHECKED },
+        Json,
+    >;
     const TOPIC: &'static str = "sessions";
     const NAME: &'static str = "Sessions";
 }
 struct Sessionize {
     #[allow(unused_qualifications)]
-    open: <[(); <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
-        Session,
-    >>::CHECKED] as ::stoat_core::__private::Checked<Keyed<Session>>>::Type,
+    open: ::stoat_core::__private::Checked<
+        {
+            <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+                Session,
+            >>::CHECKED
+        },
+        Keyed<Session>,
+    >,
     #[allow(unused_qualifications)]
     idle: Timer<
-        <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+        ::stoat_core::__private::Checked<
+            { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
             UserId,
-        >>::Type,
+        >,
     >,
 }
 #[automatically_derived]
 #[allow(unused_qualifications)]
 impl ::stoat_core::processor::Processor for Sessionize {
-    type InKey = <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+    type InKey = ::stoat_core::__private::Checked<
+        { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
         UserId,
-    >>::Type;
+    >;
     type InValue = Click;
     type OutKey = <Self as ::stoat_core::processor::Processor>::InKey;
     type OutValue = Session;
@@ -64,9 +75,14 @@ impl ::stoat_core::processor::Processor for Sessionize {
     const NAME: &'static str = "Sessionize";
     const FIELDS: &'static [::stoat_core::processor::FieldDecl] = &[
         ::stoat_core::processor::FieldDecl::of::<
-            <[(); <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
-                Session,
-            >>::CHECKED] as ::stoat_core::__private::Checked<Keyed<Session>>>::Type,
+            ::stoat_core::__private::Checked<
+                {
+                    <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+                        Session,
+                    >>::CHECKED
+                },
+                Keyed<Session>,
+            >,
         >(
             "open",
             ::stoat_core::processor::FieldOptions {
@@ -76,9 +92,10 @@ impl ::stoat_core::processor::Processor for Sessionize {
         ),
         ::stoat_core::processor::FieldDecl::of::<
             Timer<
-                <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+                ::stoat_core::__private::Checked<
+                    { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
                     UserId,
-                >>::Type,
+                >,
             >,
         >(
             "idle",
@@ -95,17 +112,23 @@ impl ::stoat_core::processor::Processor for Sessionize {
         ::stoat_core::processor::FieldVisitor::<
             Self,
         >::visit::<
-            <[(); <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
-                Session,
-            >>::CHECKED] as ::stoat_core::__private::Checked<Keyed<Session>>>::Type,
+            ::stoat_core::__private::Checked<
+                {
+                    <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+                        Session,
+                    >>::CHECKED
+                },
+                Keyed<Session>,
+            >,
         >(visitor, &mut self.open);
         ::stoat_core::processor::FieldVisitor::<
             Self,
         >::visit::<
             Timer<
-                <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+                ::stoat_core::__private::Checked<
+                    { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
                     UserId,
-                >>::Type,
+                >,
             >,
         >(visitor, &mut self.idle);
     }
@@ -116,16 +139,22 @@ impl<__K, __L> ::stoat_core::processor::FitsLane<__K, __L> for Sessionize
 where
     __L: ::stoat_core::topology::lane_state::FitsField<
         Self,
-        <[(); <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
-            Session,
-        >>::CHECKED] as ::stoat_core::__private::Checked<Keyed<Session>>>::Type,
+        ::stoat_core::__private::Checked<
+            {
+                <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+                    Session,
+                >>::CHECKED
+            },
+            Keyed<Session>,
+        >,
     >,
     __L: ::stoat_core::topology::lane_state::FitsField<
         Self,
         Timer<
-            <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+            ::stoat_core::__private::Checked<
+                { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
                 UserId,
-            >>::Type,
+            >,
         >,
     >,
 {}
@@ -139,17 +168,21 @@ impl Sessionize {
         {
             Self {
                 open: ::stoat_core::processor::FieldBuild::field::<
-                    <[(); <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
-                        Session,
-                    >>::CHECKED] as ::stoat_core::__private::Checked<
+                    ::stoat_core::__private::Checked<
+                        {
+                            <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+                                Session,
+                            >>::CHECKED
+                        },
                         Keyed<Session>,
-                    >>::Type,
+                    >,
                 >(__build, 0usize),
                 idle: ::stoat_core::processor::FieldBuild::field::<
                     Timer<
-                        <[(); <UserId as ::stoat_core::__private::HasCodec>::CHECKED] as ::stoat_core::__private::Checked<
+                        ::stoat_core::__private::Checked<
+                            { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
                             UserId,
-                        >>::Type,
+                        >,
                     >,
                 >(__build, 1usize),
             }
