@@ -2,6 +2,7 @@
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
+use syn::spanned::Spanned;
 use syn::{GenericArgument, Path, PathArguments, Type};
 
 use crate::Args;
@@ -64,6 +65,18 @@ impl Codec {
     pub fn delegates(self) -> bool {
         matches!(self, Self::Utf8 | Self::Be | Self::Bytes)
     }
+}
+
+/// `ty`, where `constant` can be computed; else that is the one error, and the type is one too. See
+/// `stoat_core::__private::Checked`.
+pub fn checked(krate: &TokenStream, constant: &TokenStream, ty: &impl ToTokens) -> TokenStream {
+    quote!(#krate::__private::Checked<{ #constant }, #ty>)
+}
+
+/// A key's type, checked to be a `Key` at the place of `asked`.
+pub fn checked_key(krate: &TokenStream, asked: &Type, ty: &impl ToTokens) -> TokenStream {
+    let constant = at(&quote!(<#asked as #krate::__private::HasCodec>::CHECKED), asked.span());
+    checked(krate, &constant, ty)
 }
 
 /// Whether two pieces of syntax are spelt alike.

@@ -2,7 +2,8 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use stoat_macro_support::{at, nullable};
+use stoat_macro_support::{at, checked, checked_key, nullable, option_inner};
+use syn::Type;
 use syn::spanned::Spanned;
 
 use super::{Endpoint, Kind};
@@ -28,7 +29,10 @@ pub(super) fn expand(e: &Endpoint) -> TokenStream {
         || at(&quote!(#krate::codec::Json), e.value.as_ref().map_or_else(|| name.span(), Spanned::span)),
         |c| quote!(#c),
     );
-    let value_codec = e.value.as_ref().map_or_else(|| quote!(#krate::codec::Json), |v| nullable(krate, v, value_codec));
+    let value_codec = e
+        .value
+        .as_ref()
+        .map_or_else(|| quote!(#krate::codec::Json), |v| nullable(krate, v, checked_codec(e, v, &value_codec)));
     let topic = e.topic.as_ref().map_or_else(|| quote!(""), |t| quote!(#t));
     let common = quote! {
         type Key = #key;
@@ -63,6 +67,19 @@ pub(super) fn expand(e: &Endpoint) -> TokenStream {
     }
 }
 
+/// The codec of the values, checked to take them.
+fn checked_codec(e: &Endpoint, value: &Type, codec: &TokenStream) -> TokenStream {
+    let krate = &e.krate;
+    let value = option_inner(value).unwrap_or(value);
+    let wanted = match e.kind {
+        Kind::Source => quote!(SourceCodec),
+        Kind::Sink => quote!(SinkCodec),
+    };
+    let span = e.value_codec.as_ref().map_or_else(|| value.span(), Spanned::span);
+    let constant = at(&quote!(<#codec as #krate::__private::#wanted<#value>>::CHECKED), span);
+    checked(krate, &constant, codec)
+}
+
 /// The key's type and codec. Without `key`: bytes that may be missing.
 fn key(e: &Endpoint) -> (TokenStream, TokenStream) {
     let krate = &e.krate;
@@ -72,13 +89,21 @@ fn key(e: &Endpoint) -> (TokenStream, TokenStream) {
             quote!(#krate::codec::Nullable<#krate::codec::Bytes>),
         );
     };
-    let inner = stoat_macro_support::option_inner(key).unwrap_or(key);
+    let inner = option_inner(key).unwrap_or(key);
     let codec = e.key_codec.as_ref().map_or_else(
         || {
             let key = at(&quote!(#krate::key::Key), inner.span());
-            quote_spanned!(inner.span()=> <#inner as #key>::Codec)
+            let inner = checked_key(krate, inner, inner);
+            quote!(<#inner as #key>::Codec)
         },
-        |c| quote!(#c),
+        |c| match e.kind {
+            // The lane would ask for it once more.
+            Kind::Source => {
+                let constant = quote!({ let _ = <#c as #krate::codec::Decode<#inner>>::decode; 0 });
+                checked(krate, &at(&constant, c.span()), c)
+            }
+            Kind::Sink => quote!(#c),
+        },
     );
     (quote!(#key), nullable(krate, key, codec))
 }
