@@ -4,7 +4,7 @@
 //! asked for in a constant that the field's type is taken with: where the answer is no, that is the one error,
 //! on the user's type, and the field's type is an error too, about which nobody complains again.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use stoat_macro_support::{at, checked, checked_key, plain, same_tokens};
 use syn::spanned::Spanned;
@@ -12,23 +12,31 @@ use syn::{Fields, GenericArgument, Generics, PathArguments, Type, TypePath, pars
 
 use super::{Field, Input, Processor, Role};
 
-/// Completes the types of the fields, in the struct too.
-pub(super) fn complete(p: &mut Processor) {
+/// Completes the types of the fields, in the struct too. Returns an alias for each type that asks for something: so it asks
+/// at one place, and what is generated stays short.
+pub(super) fn complete(p: &mut Processor) -> TokenStream {
     let Processor { item, krate, input, fields, .. } = p;
-    let Fields::Named(named) = &mut item.fields else { return };
+    let Fields::Named(named) = &mut item.fields else { return TokenStream::new() };
     let key = match &*input {
         Input::Types(t) => Some(t.0.clone()),
         Input::Error(_) => None,
     };
     let ask = Ask { krate, key, generics: &item.generics };
+    let mut aliases = TokenStream::new();
     for (field, emitted) in fields.iter_mut().zip(&mut named.named) {
-        if let Some(ty) = ask.field(field) {
-            field.ty = ty;
-            emitted.ty = field.ty.clone();
-            // Some of the tokens stand where the user's do.
-            emitted.attrs.push(parse_quote!(#[allow(unused_qualifications)]));
-        }
+        let Some(ty) = ask.field(field) else { continue };
+        let name = format!("__{}_{}", plain(&item.ident), plain(&field.ident));
+        let (alias, cfgs) = (Ident::new(&name, field.ty.span()), &field.cfgs);
+        aliases.extend(quote! {
+            #(#cfgs)*
+            #[doc(hidden)]
+            #[allow(non_camel_case_types, unused_qualifications)]
+            type #alias = #ty;
+        });
+        field.ty = parse_quote!(#alias);
+        emitted.ty = field.ty.clone();
     }
+    aliases
 }
 
 /// The input's key type; a field that is kept by key asks for it.

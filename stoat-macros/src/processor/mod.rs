@@ -83,9 +83,9 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
         let stub = parse::stub(args, &item).map(|p| expand::stub(&p));
         return quote!(#item #errors #stub);
     };
-    checked::complete(&mut processor);
+    let aliases = checked::complete(&mut processor);
     let item = &processor.item;
     // Whatever borrows cannot be a processor; the trait's own complaints would bury that.
     let code = item.generics.lifetimes().next().is_none().then(|| expand::expand(&processor));
-    quote!(#item #errors #code)
+    quote!(#item #errors #aliases #code)
 }

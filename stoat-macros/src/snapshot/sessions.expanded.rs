@@ -44,23 +44,27 @@ impl ::stoat_core::sink::Sink for Sessions {
     const NAME: &'static str = "Sessions";
 }
 struct Sessionize {
-    #[allow(unused_qualifications)]
-    open: ::stoat_core::__private::Checked<
-        {
-            <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
-                Session,
-            >>::CHECKED
-        },
-        Keyed<Session>,
-    >,
-    #[allow(unused_qualifications)]
-    idle: Timer<
-        ::stoat_core::__private::Checked<
-            { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
-            UserId,
-        >,
-    >,
+    open: __Sessionize_open,
+    idle: __Sessionize_idle,
 }
+#[doc(hidden)]
+#[allow(non_camel_case_types, unused_qualifications)]
+type __Sessionize_open = ::stoat_core::__private::Checked<
+    {
+        <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+            Session,
+        >>::CHECKED
+    },
+    Keyed<Session>,
+>;
+#[doc(hidden)]
+#[allow(non_camel_case_types, unused_qualifications)]
+type __Sessionize_idle = Timer<
+    ::stoat_core::__private::Checked<
+        { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
+        UserId,
+    >,
+>;
 #[automatically_derived]
 #[allow(unused_qualifications)]
 impl ::stoat_core::processor::Processor for Sessionize {
@@ -75,14 +79,7 @@ impl ::stoat_core::processor::Processor for Sessionize {
     const NAME: &'static str = "Sessionize";
     const FIELDS: &'static [::stoat_core::processor::FieldDecl] = &[
         ::stoat_core::processor::FieldDecl::of::<
-            ::stoat_core::__private::Checked<
-                {
-                    <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
-                        Session,
-                    >>::CHECKED
-                },
-                Keyed<Session>,
-            >,
+            __Sessionize_open,
         >(
             "open",
             ::stoat_core::processor::FieldOptions {
@@ -91,12 +88,7 @@ impl ::stoat_core::processor::Processor for Sessionize {
             },
         ),
         ::stoat_core::processor::FieldDecl::of::<
-            Timer<
-                ::stoat_core::__private::Checked<
-                    { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
-                    UserId,
-                >,
-            >,
+            __Sessionize_idle,
         >(
             "idle",
             ::stoat_core::processor::FieldOptions {
@@ -111,52 +103,18 @@ impl ::stoat_core::processor::Processor for Sessionize {
     ) {
         ::stoat_core::processor::FieldVisitor::<
             Self,
-        >::visit::<
-            ::stoat_core::__private::Checked<
-                {
-                    <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
-                        Session,
-                    >>::CHECKED
-                },
-                Keyed<Session>,
-            >,
-        >(visitor, &mut self.open);
+        >::visit::<__Sessionize_open>(visitor, &mut self.open);
         ::stoat_core::processor::FieldVisitor::<
             Self,
-        >::visit::<
-            Timer<
-                ::stoat_core::__private::Checked<
-                    { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
-                    UserId,
-                >,
-            >,
-        >(visitor, &mut self.idle);
+        >::visit::<__Sessionize_idle>(visitor, &mut self.idle);
     }
 }
 #[automatically_derived]
 #[allow(unused_qualifications)]
 impl<__K, __L> ::stoat_core::processor::FitsLane<__K, __L> for Sessionize
 where
-    __L: ::stoat_core::topology::lane_state::FitsField<
-        Self,
-        ::stoat_core::__private::Checked<
-            {
-                <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
-                    Session,
-                >>::CHECKED
-            },
-            Keyed<Session>,
-        >,
-    >,
-    __L: ::stoat_core::topology::lane_state::FitsField<
-        Self,
-        Timer<
-            ::stoat_core::__private::Checked<
-                { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
-                UserId,
-            >,
-        >,
-    >,
+    __L: ::stoat_core::topology::lane_state::FitsField<Self, __Sessionize_open>,
+    __L: ::stoat_core::topology::lane_state::FitsField<Self, __Sessionize_idle>,
 {}
 #[automatically_derived]
 #[allow(unused_qualifications, dead_code, private_interfaces, clippy::pedantic)]
@@ -168,22 +126,10 @@ impl Sessionize {
         {
             Self {
                 open: ::stoat_core::processor::FieldBuild::field::<
-                    ::stoat_core::__private::Checked<
-                        {
-                            <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
-                                Session,
-                            >>::CHECKED
-                        },
-                        Keyed<Session>,
-                    >,
+                    __Sessionize_open,
                 >(__build, 0usize),
                 idle: ::stoat_core::processor::FieldBuild::field::<
-                    Timer<
-                        ::stoat_core::__private::Checked<
-                            { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
-                            UserId,
-                        >,
-                    >,
+                    __Sessionize_idle,
                 >(__build, 1usize),
             }
         })
