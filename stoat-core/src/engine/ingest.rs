@@ -498,7 +498,7 @@ impl Ingest {
     }
 
     /// The smallest number that may still be sent.
-    fn frontier(&self) -> u64 {
+    pub fn frontier(&self) -> u64 {
         let waiting = self.pending.iter().flatten().filter_map(|p| p.items.first()).map(|i| i.number).min();
         waiting.unwrap_or(self.next_number)
     }
@@ -636,6 +636,18 @@ impl Ingest {
         for input in &mut self.inputs {
             input.last_record = now;
             (input.asked, input.confirmed) = (now, now);
+        }
+    }
+
+    /// Nothing was dispatched from `since` to `now` because the application was paused: no silence was heard meanwhile, and
+    /// no partition was waited for.
+    pub fn stood_still(&mut self, since: u64, now: u64) {
+        // What happened meanwhile counts as happening now.
+        let later = |t: u64| t.min(since) + now.saturating_sub(since);
+        for input in &mut self.inputs {
+            input.last_record = later(input.last_record);
+            (input.asked, input.confirmed) = (later(input.asked), later(input.confirmed));
+            input.waiting_since = input.waiting_since.map(later);
         }
     }
 

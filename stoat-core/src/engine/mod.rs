@@ -10,6 +10,7 @@ pub mod io;
 mod lane;
 pub mod message;
 pub mod net;
+pub mod pace;
 pub mod remedy;
 pub mod run;
 pub mod schedules;

@@ -1,6 +1,6 @@
 //! Scheduled sources of a running generation: which tick is due, and what it emits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -16,6 +16,11 @@ use crate::store::ByteStore;
 use crate::time::{TimeDomain, Timestamp, Watermark};
 use crate::topology::graph::Graph;
 
+/// Ticks of one schedule that lanes may have before them at most. A barrier waits for all that is before it, so where ticks
+/// come faster than lanes work, more of them would keep it from ever being reached in time. Less than a lane's credit, so that
+/// there is room for records as well.
+const AHEAD: usize = 4;
+
 struct Scheduled {
     name: String,
     sub: SubTopologyId,
@@ -30,9 +35,22 @@ struct Scheduled {
     new: bool,
     /// Before this nothing is due.
     next: Timestamp,
+    /// The last ingest number of each tick that lanes may still work on.
+    ahead: VecDeque<u64>,
+    /// More was due at the last look than could be handled.
+    behind: bool,
 }
 
 impl Scheduled {
+    /// Whether lanes take one more tick.
+    fn has_room(&mut self, net: &dyn LaneNet) -> bool {
+        if self.ahead.len() >= AHEAD {
+            let lowest = net.lowest();
+            self.ahead.retain(|n| *n >= lowest);
+        }
+        self.ahead.len() < AHEAD
+    }
+
     /// Whether a commit that is being applied holds it up.
     fn waits(&self, applying: bool) -> bool {
         applying && !self.reading.is_empty()
@@ -42,7 +60,7 @@ impl Scheduled {
 /// All schedules of a topology.
 pub struct Schedules {
     all: Vec<Scheduled>,
-    /// Since when the process runs: what was due before was missed.
+    /// Since when the process runs, pauses aside: what was due before was missed.
     started: Timestamp,
 }
 
@@ -75,10 +93,17 @@ impl Schedules {
                     new: last.is_none(),
                     last: last.or_else(begins),
                     next: Timestamp::MIN,
+                    ahead: VecDeque::new(),
+                    behind: false,
                 }
             })
             .collect();
         Self { all, started }
+    }
+
+    /// What was due by then was missed: the application was paused.
+    pub fn missed_until(&mut self, wall: Timestamp) {
+        self.started = self.started.max(wall);
     }
 
     /// Their names.
@@ -97,8 +122,13 @@ impl Schedules {
         self.all.iter().filter(mine).map(|s| s.next).min()
     }
 
-    /// Handles the ticks that are due; returns how many. While a commit is being written to the stores (`applying`), those
-    /// that read wait: they see all of it or nothing.
+    /// Whether ticks are due that wait for lanes.
+    pub fn behind(&self) -> bool {
+        self.all.iter().any(|s| s.behind)
+    }
+
+    /// Handles the ticks that are due and that lanes have room for; returns how many. While a commit is being written to the
+    /// stores (`applying`), those that read wait: they see all of it or nothing.
     ///
     /// # Errors
     /// What an emitter returned, with the schedule and the tick; a panic too.
@@ -116,6 +146,7 @@ impl Schedules {
             }
             let event = ingest.event_time();
             let s = &mut self.all[i];
+            s.behind = false;
             let (now, started) = match s.timetable.clock() {
                 TimeDomain::Wall => (wall, self.started),
                 // Event time does not pass while the application is down.
@@ -124,15 +155,24 @@ impl Schedules {
             if now < s.next || now == Timestamp::MIN {
                 continue;
             }
-            let turn = s.timetable.turn(s.last, now, started);
-            let passed = std::mem::take(&mut s.new) || turn.last != s.last;
+            let mut turn = s.timetable.turn(s.last, now, started);
+            let before = s.last;
             for at in turn.fire {
+                if !self.all[i].has_room(net) {
+                    // It is due again: what becomes of those that others join meanwhile, the timetable decides then.
+                    (turn.last, self.all[i].behind) = (self.all[i].last, true);
+                    break;
+                }
                 self.fire(i, at, ingest, net, wall)?;
+                self.all[i].last = Some(at);
                 handled += 1;
             }
             let s = &mut self.all[i];
             s.last = turn.last;
+            let passed = std::mem::take(&mut s.new) || s.last != before;
             s.next = s.last.and_then(|l| s.timetable.next(l)).unwrap_or(Timestamp::MAX);
+            // A turn has its bound, too.
+            s.behind |= s.next <= now;
             if passed {
                 ingest.schedule_passed();
             }
@@ -141,7 +181,14 @@ impl Schedules {
     }
 
     /// Handles one tick of a schedule.
-    fn fire(&self, i: usize, at: Timestamp, ingest: &mut Ingest, net: &mut dyn LaneNet, wall: Timestamp) -> Result<()> {
+    fn fire(
+        &mut self,
+        i: usize,
+        at: Timestamp,
+        ingest: &mut Ingest,
+        net: &mut dyn LaneNet,
+        wall: Timestamp,
+    ) -> Result<()> {
         let s = &self.all[i];
         let tick = Tick { time: at, wall_clock: wall, watermark: ingest.event_time() };
         let mut batch = RecordBatch::default();
@@ -151,8 +198,12 @@ impl Schedules {
             Err(Error::handler(format!("the code panicked: {}", text.as_deref().unwrap_or("without a text"))))
         });
         done.map_err(|e| e.at(format!("schedule `{}`, tick at {at}", s.name)))?;
+        let any = !batch.is_empty();
         ingest.emit(net, i as u32, s.sub, s.entry, batch);
         ingest.scheduled_reached(s.sub, at);
+        if any {
+            self.all[i].ahead.push_back(ingest.next_number() - 1);
+        }
         Ok(())
     }
 

@@ -12,7 +12,7 @@ pub(super) const FAILED: &[(u64, u64)] = &[
     (3_200, 2_003_372),
     // The simulated broker took what it refuses while it could not be reached.
     (9_000, 11_009_059),
-    // Ticks that are all to come piled up faster than lanes that lag reach a barrier within 300 ms; the test gives them longer.
+    // Ticks that are all to come piled up faster than lanes that lag reach a barrier within 300 ms.
     (11_000, 1_796_072_950_011_020),
     // No timer of one kind fired in this seed alone; the test asks that of all seeds together.
     (3_200, 1_796_072_950_003_330),

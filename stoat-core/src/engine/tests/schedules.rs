@@ -14,7 +14,7 @@ const EVERY: i64 = 10;
 /// A schedule of ten milliseconds: for each of five keys its time, then once more for the first.
 macro_rules! beats {
     ($name:ident, $when:expr, $missed:expr) => {
-        struct $name;
+        pub(super) struct $name;
         impl Schedule for $name {
             type Key = String;
             type Value = String;
@@ -49,12 +49,12 @@ fn beating<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(t: &mut T
 }
 
 /// Writes what it gets.
-fn only<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(t: &mut Topology) {
+pub(super) fn only<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(t: &mut Topology) {
     t.scheduled::<S>().sink::<Out>();
 }
 
 /// The ticks that were written, in order, each checked to be whole.
-fn ticks(world: &World) -> Vec<i64> {
+pub(super) fn ticks(world: &World) -> Vec<i64> {
     let mut by_tick: BTreeMap<i64, Vec<String>> = BTreeMap::new();
     for r in world.records("out") {
         let tick: i64 = string(r.value.as_ref()).parse().unwrap();
@@ -97,8 +97,6 @@ fn crashes<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(seed: u64
     let graph = graph_of(only::<S>);
     let mut world = World::new(seed);
     world.cluster.set_faults(faults(seed));
-    // Ticks go on while lanes that lag work: an epoch of many takes longer than the usual patience of these tests.
-    world.set("stoat.commit.timeout", "60s");
     for _ in 0..4 {
         let lanes = world.lanes();
         let mut engine = world.engine(&graph, lanes);
@@ -318,7 +316,7 @@ impl Broker for Held {
 }
 
 /// An engine whose commits end when the test says so.
-fn held_engine(world: &mut World, graph: &Graph, lanes: u32) -> (Engine, Arc<AtomicBool>) {
+pub(super) fn held_engine(world: &mut World, graph: &Graph, lanes: u32) -> (Engine, Arc<AtomicBool>) {
     let disk = world.disk.clone();
     let mut parts = world.parts(&disk, graph, lanes);
     let hold = Arc::new(AtomicBool::new(false));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::message::{Control, LaneBatch, LaneNet, NetEvent};
+use super::super::net::NetSettings;
 use super::counts::{Counts, counts, line};
 use super::*;
 use crate::broker::{Broker, Command, Event, OpId};
@@ -242,5 +243,45 @@ fn an_engine_that_is_called_only_when_it_asks_works_everything_off() {
             assert!(world.now < since + 120_000, "{:?}", engine.status());
         }
         world.check_model(&graph, Counts::default());
+    }
+}
+
+/// An engine whose lanes work off a record in about two milliseconds.
+fn slow_engine(world: &mut World, graph: &Graph, lanes: u32) -> Engine {
+    let disk = world.disk.clone();
+    let mut parts = world.parts(&disk, graph, lanes);
+    let (seed, recording) = (parts.seed, world.recording.clone());
+    parts.net = Box::new(move |build: &NetBuild<'_>| {
+        let settings = NetSettings { step_records: 1, ..build.settings };
+        let build = NetBuild { settings, ..build.clone() };
+        let net = DeterministicNet::new(build_lanes(&build)?, seed).lazy(1);
+        Ok(recording.wrap(Box::new(net), &build))
+    });
+    Engine::new(parts, world.now)
+}
+
+#[test]
+fn i08_where_handlers_are_slow_what_lanes_have_before_them_stays_so_small_that_epochs_commit() {
+    // One lane, and one behind a re-key; what credits allow takes seconds.
+    let apart: fn(&mut Topology) = |t| t.source::<In>().sink::<Out>();
+    for (topology, output) in [(apart, "out"), (counts as fn(&mut Topology), "counts")] {
+        let graph = graph_of(topology);
+        let mut world = World::new(8_970);
+        world.set("stoat.commit.timeout", "300ms");
+        world.set("stoat.kafka.transaction-timeout", "300ms");
+        for n in 0..800 {
+            let record = line(&mut world.random, n);
+            world.feed(&record);
+        }
+        let mut engine = slow_engine(&mut world, &graph, 1);
+        let since = world.now;
+        while world.records(output).len() < 800 {
+            world.turn(&mut engine).unwrap_or_else(|e| panic!("{output}: {e}"));
+            assert!(world.now < since + 60_000, "{output}: no progress: {:?}", engine.status());
+        }
+        // It had to learn.
+        assert!(engine.status().restarts <= 3, "{output}: {:?}", engine.status());
+        world.finish(engine);
+        world.check(&graph);
     }
 }
