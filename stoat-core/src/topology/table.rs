@@ -49,7 +49,8 @@ impl<K: 'static, V: 'static, C> Table<K, V, C> {
     #[doc(hidden)]
     pub fn discard(self)
     where
-        Self: IsStream,
+        // Not of the table: behind another mistake the codec is not known, and nothing more is said.
+        C: IsStream,
     {
         unreachable!("nothing implements `IsStream`")
     }

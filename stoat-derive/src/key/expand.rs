@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
-use stoat_macro_support::{Codec, at, checked};
+use stoat_macro_support::{Codec, asks, at, checked};
 use syn::spanned::Spanned;
 use syn::{Member, parse_quote};
 
@@ -29,8 +29,7 @@ fn checked_codec(key: &Key) -> TokenStream {
     if key.kind().delegates() || !key.input.generics.params.is_empty() {
         return codec.to_token_stream();
     }
-    let constant = at(&quote!(<#codec as #krate::__private::KeyCodec<#name>>::CHECKED), codec.span());
-    checked(krate, &constant, codec)
+    checked(krate, &asks(krate, codec, &quote!(KeyCodec<#name>), codec.span()), codec)
 }
 
 /// The same trait with a codec that takes everything: an error was reported, and one is enough.

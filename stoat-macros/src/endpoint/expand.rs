@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use stoat_macro_support::{at, checked, checked_key, nullable, option_inner};
+use stoat_macro_support::{asks, at, checked, checked_key, nullable, option_inner};
 use syn::Type;
 use syn::spanned::Spanned;
 
@@ -76,8 +76,7 @@ fn checked_codec(e: &Endpoint, value: &Type, codec: &TokenStream) -> TokenStream
         Kind::Sink => quote!(SinkCodec),
     };
     let span = e.value_codec.as_ref().map_or_else(|| value.span(), Spanned::span);
-    let constant = at(&quote!(<#codec as #krate::__private::#wanted<#value>>::CHECKED), span);
-    checked(krate, &constant, codec)
+    checked(krate, &asks(krate, codec, &quote!(#wanted<#value>), span), codec)
 }
 
 /// The key's type and codec. Without `key`: bytes that may be missing.
@@ -99,8 +98,9 @@ fn key(e: &Endpoint) -> (TokenStream, TokenStream) {
         |c| match e.kind {
             // The lane would ask for it once more.
             Kind::Source => {
-                let constant = quote!({ let _ = <#c as #krate::codec::Decode<#inner>>::decode; 0 });
-                checked(krate, &at(&constant, c.span()), c)
+                let decode = at(&quote!(#krate::codec::Decode), c.span());
+                let decode = quote_spanned!(c.span()=> <#c as #decode<#inner>>::decode);
+                checked(krate, &quote!({ let _ = #decode; 0 }), c)
             }
             Kind::Sink => quote!(#c),
         },

@@ -5,8 +5,8 @@
 //! on the user's type, and the field's type is an error too, about which nobody complains again.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
-use quote::{ToTokens, quote};
-use stoat_macro_support::{at, checked, checked_key, plain, same_tokens};
+use quote::{ToTokens, quote, quote_spanned};
+use stoat_macro_support::{asks, at, checked, checked_key, plain, same_tokens};
 use syn::spanned::Spanned;
 use syn::{Fields, GenericArgument, Generics, PathArguments, Type, TypePath, parse_quote};
 
@@ -92,18 +92,19 @@ impl Ask<'_> {
         if is_open(self.generics, value) || codec.is_some_and(|c| is_open(self.generics, c)) {
             return None;
         }
-        let named = codec.map(|c| {
-            if keyed {
-                let constant = at(&quote!(<#c as #krate::__private::KeyedCodec>::CHECKED), c.span());
-                checked(krate, &constant, c)
-            } else {
-                c.to_token_stream()
-            }
-        });
+        let named = codec.map(|c| if keyed { self.codec(c) } else { c.to_token_stream() });
         let span = codec.map_or_else(|| value.span(), Spanned::span);
-        let codec = named.unwrap_or_else(|| quote!(#krate::codec::Json));
-        let constant = at(&quote!(<#codec as #krate::__private::FieldCodec<#value>>::CHECKED), span);
+        let codec = named.unwrap_or_else(|| at(&quote!(#krate::codec::Json), span));
+        let constant = asks(krate, &codec, &quote!(FieldCodec<#value>), span);
         syn::parse2(checked(krate, &constant, ty)).ok()
+    }
+
+    /// What stands behind the value of a `Keyed`, where it is a codec. At its place, where it is asked for more.
+    fn codec(&self, codec: &Type) -> TokenStream {
+        let (krate, span) = (self.krate, codec.span());
+        let constant = asks(krate, codec, &quote!(KeyedCodec), span);
+        let checked = at(&quote!(#krate::__private::Checked), span);
+        quote_spanned!(span=> #checked<{ #constant }, #codec>)
     }
 }
 
