@@ -316,7 +316,7 @@ impl Broker for Held {
 }
 
 /// An engine whose commits end when the test says so.
-fn held_engine(world: &mut World, graph: &Graph, lanes: u32) -> (Engine, Arc<AtomicBool>) {
+pub(super) fn held_engine(world: &mut World, graph: &Graph, lanes: u32) -> (Engine, Arc<AtomicBool>) {
     let disk = world.disk.clone();
     let mut parts = world.parts(&disk, graph, lanes);
     let hold = Arc::new(AtomicBool::new(false));
