@@ -5,7 +5,7 @@ use super::builder::{Name, NewNode, Outlet, Shared};
 use super::fragment::Place;
 use super::graph::{Factory, NodeKind, SinkDecl};
 use super::grouped::Grouped;
-use super::lane_state::{GroupLane, InputKey, InputValue, KeyChanged, Lane, LaneState, SinkKey, SinkValue};
+use super::lane_state::{GroupLane, InputKey, InputValue, IsGrouped, KeyChanged, Lane, LaneState, SinkKey, SinkValue};
 use super::table::Table;
 use crate::affinity::{Affinity, Sampled, Watched};
 use crate::codec::{Json, Nullable, codec_id};
@@ -513,6 +513,15 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, Option<V>>> Stream<K, Option
 }
 
 impl<K, V, L, P> Stream<K, V, L, P> {
+    /// Does not compile, and says why.
+    #[doc(hidden)]
+    pub fn count<C>(self) -> Table<K, u64, C>
+    where
+        L: IsGrouped<C>,
+    {
+        unreachable!("nothing implements `IsGrouped`")
+    }
+
     pub(crate) fn place(&self) -> Place {
         Place::of(&self.draft)
     }
