@@ -301,6 +301,11 @@ config! {
     "stoat.kafka.connect-timeout" connect_timeout: Duration = Duration::from_mins(1);
 }
 
+/// What is read ahead of a partition at least, in bytes, at each place where it waits.
+pub const LEAST_FETCH: usize = 16 << 10;
+/// Those places: the Kafka client's queue, the answer on its way there, and the engine's buffer.
+const FETCH_PLACES: usize = 3;
+
 /// The parts of the memory budget, in bytes. They add up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -494,6 +499,25 @@ impl Config {
         }
     }
 
+    /// What to tell people where so many input partitions read ahead more than the budget has for that: each takes a least
+    /// size, however small the budget (I-7).
+    pub(crate) fn too_little_memory(&self, partitions: usize) -> Option<String> {
+        let shares = self.shares();
+        let (needed, there) = (partitions * FETCH_PLACES * LEAST_FETCH, shares.client / 2 + shares.fetched);
+        let kib = |bytes: usize| bytesize::ByteSize::kib(bytes.div_ceil(1 << 10) as u64);
+        // What is read ahead gets a quarter of the budget.
+        let enough = bytesize::ByteSize::mib((4 * needed).div_ceil(1 << 20) as u64);
+        (needed > there).then(|| {
+            format!(
+                "{partitions} input partitions read ahead {} each at least, {} together, and the memory budget has {} for that: \
+                 the process may take more memory than `stoat.memory.budget` says; set it to {enough} or more",
+                kib(FETCH_PLACES * LEAST_FETCH),
+                kib(needed),
+                kib(there),
+            )
+        })
+    }
+
     /// All keys and values, secrets masked.
     pub fn masked(&self) -> Vec<(String, String)> {
         self.shown().into_iter().map(|(k, v)| (k.clone(), mask(&k, &v))).collect()
@@ -601,6 +625,24 @@ mod tests {
         let c = Config::default();
         let s = c.shares();
         assert_eq!((s.client + s.fetched + s.uncommitted + s.cache + s.rocksdb) as u64, c.memory_budget.as_u64());
+    }
+
+    #[test]
+    fn n20_a_budget_that_is_too_small_for_the_partitions_is_named_with_what_they_need() {
+        let mut c = Config::default();
+        for (budget, enough) in [("64MiB", 341), ("1MiB", 5), ("400MiB", 2_133)] {
+            c.set("stoat.memory.budget", budget).unwrap();
+            assert_eq!(c.too_little_memory(enough), None, "{budget}");
+            assert!(c.too_little_memory(enough + 1).is_some(), "{budget}");
+        }
+        c.set("stoat.memory.budget", "64MiB").unwrap();
+        assert_eq!(
+            c.too_little_memory(2_000).unwrap(),
+            "2000 input partitions read ahead 48.0 KiB each at least, 93.8 MiB together, and the memory budget has 16.0 MiB \
+             for that: the process may take more memory than `stoat.memory.budget` says; set it to 375.0 MiB or more"
+        );
+        c.set("stoat.memory.budget", "375MiB").unwrap();
+        assert_eq!(c.too_little_memory(2_000), None);
     }
 
     #[test]

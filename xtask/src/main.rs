@@ -16,6 +16,7 @@ mod kafka;
 mod mutants;
 mod rocksdb;
 mod rules;
+mod sanitize;
 mod sh;
 mod sim;
 mod suite;
@@ -87,6 +88,15 @@ enum Task {
         #[arg(last = true)]
         faults: Vec<String>,
     },
+    /// Runs the layer over librdkafka, which has all unsafe code, under the address sanitizer (with a nightly Rust)
+    Sanitize {
+        /// Only tell what is missing; install nothing
+        #[arg(long)]
+        no_install: bool,
+        /// Only tests with these words in their name [default: all of the layer]
+        #[arg(last = true)]
+        filter: Vec<String>,
+    },
     /// Builds RocksDB once for all profiles and prints the variables that make cargo use it
     Rocksdb {
         /// Build the version that another project has locked
@@ -134,6 +144,7 @@ fn main() -> ExitCode {
         Task::Sim { seeds, base } => sim::run(seeds, base),
         Task::Mutants { only, seeds } => mutants::run(only.as_deref(), seeds),
         Task::Chaos { no_install, faults } => chaos::run(!no_install, &faults),
+        Task::Sanitize { no_install, filter } => sanitize::run(!no_install, &filter),
         Task::Rocksdb { manifest_path } => rocksdb::ensure(manifest_path.as_deref())
             .map(|folder| println!("export ROCKSDB_LIB_DIR={} ROCKSDB_STATIC=1", folder.display())),
         Task::Tidy => tidy::run(),

@@ -476,6 +476,11 @@ impl Engine {
             now,
             wall,
         };
+        if self.started.is_none()
+            && let Some(text) = self.config.too_little_memory(known.plan.inputs.len())
+        {
+            tracing::warn!("{text}");
+        }
         let started = *self.started.get_or_insert(wall);
         self.pace.restart();
         let schedules = Schedules::new(&self.graph, &places, &self.stores, &known.record.schedules, started);

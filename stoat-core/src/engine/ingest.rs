@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::message::{Control, LaneBatch, LaneItem, LaneNet, LaneSource, Mark, Position};
 use crate::broker::Fetched;
+use crate::config::LEAST_FETCH;
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{LaneId, LaneIdx, NextOffset, Offset, SubTopologyId};
 use crate::metrics::{self, Counter};
@@ -146,6 +147,8 @@ pub struct Ingest {
     /// The schedules' names, for messages.
     schedules: Vec<String>,
     journal: Vec<Stretch>,
+    /// Those of records among them.
+    stretches: usize,
     scratch: Vec<u8>,
     late: Counter,
     future: Counter,
@@ -197,7 +200,7 @@ impl Ingest {
         for s in &specs {
             fed[s.sub.0 as usize] = true;
         }
-        let fetch_bytes = (limits.fetch_budget / specs.len().max(1)).clamp(16 << 10, 1 << 20);
+        let fetch_bytes = (limits.fetch_budget / specs.len().max(1)).clamp(LEAST_FETCH, 1 << 20);
         let inputs = specs
             .into_iter()
             .zip(&cut.inputs)
@@ -245,6 +248,7 @@ impl Ingest {
             records: 0,
             moved: false,
             journal: Vec::new(),
+            stretches: 0,
             scratch: Vec::new(),
             late: metrics::counter(metrics::LATE_RECORDS),
             future: metrics::counter(metrics::FUTURE_RECORDS),
@@ -402,6 +406,7 @@ impl Ingest {
         });
         if !joins {
             self.journal.push(Stretch { number, partition: i, offset: raw.offset });
+            self.stretches += 1;
         }
         input.next = raw.offset + 1;
         input.idle = false;
@@ -445,6 +450,7 @@ impl Ingest {
             let number = self.next_number;
             pending.items.push(LaneItem { number, source: source as u32, index: i as u32, hash, key: None });
             self.journal.push(Stretch { number, partition, offset: raw.offset });
+            self.stretches += 1;
             self.next_number += 1;
         }
         self.records += batch.len() as u64;
@@ -697,10 +703,16 @@ impl Ingest {
         known.then(|| Origin { partition: s.partition, offset: s.offset + (number - s.number) as i64 })
     }
 
+    /// Bytes that it takes to know the origins of all numbers since the last committed barrier: one entry for each stretch of
+    /// one partition, so with many partitions one for each record.
+    pub fn weight(&self) -> usize {
+        self.stretches * size_of::<Stretch>()
+    }
+
     /// Forgets the origins of numbers below `number`.
     pub fn forget(&mut self, number: u64) {
         let keep = self.journal.partition_point(|s| s.number <= number).saturating_sub(1);
-        self.journal.drain(..keep);
+        self.stretches -= self.journal.drain(..keep).filter(|s| s.partition != NO_PARTITION).count();
     }
 
     /// The earliest time at which [`Ingest::dispatch`] may do more without a new event, after it did nothing.

@@ -580,7 +580,7 @@ impl Run {
         // Something must always go through, however small the budget.
         let hard = cx.config.shares().uncommitted.max(1);
         let soft = hard / 2;
-        let uncommitted = self.net.uncommitted() + self.pending.as_ref().map_or(0, |p| p.bytes);
+        let uncommitted = self.net.uncommitted() + self.ingest.weight() + self.pending.as_ref().map_or(0, |p| p.bytes);
         self.full = uncommitted >= hard;
         if !self.draining() && !self.full {
             // What is due fires in pieces, each as soon as there is room for what it writes.
@@ -600,7 +600,7 @@ impl Run {
             let idle = self.ingest.records() == 0 && !self.ingest.moved() && self.net.uncommitted() == 0;
             let elapsed = cx.now.saturating_sub(self.last_barrier);
             let keep_alive = cx.now.saturating_sub(self.last_commit) >= cx.config.keep_alive.as_millis() as u64;
-            let pressed = self.net.uncommitted() >= soft;
+            let pressed = self.net.uncommitted() + self.ingest.weight() >= soft;
             let now_due = elapsed >= self.interval(cx.config) || pressed;
             if matches!(self.mode, Mode::Draining(_)) && !held {
                 // The last epoch, even an empty one: it renews and flushes every store.

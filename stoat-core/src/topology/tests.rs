@@ -29,7 +29,7 @@ fn problem(declare: impl FnOnce(&mut Topology)) -> String {
 }
 
 #[test]
-fn names_come_from_lets_and_an_edit_elsewhere_renames_nothing() {
+fn t40_names_come_from_lets_and_an_edit_elsewhere_renames_nothing() {
     let graph = build(|t| {
         let words = t.source::<A>().bind("words");
         let shouted = words.map_values(|v| v.to_uppercase()).filter(|_, _| true).bind("shouted");

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::ffi::{self, Setting};
+use crate::config::LEAST_FETCH;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The default of [`KafkaConfig::patience`].
@@ -217,8 +218,8 @@ impl KafkaConfig {
     pub(super) fn consumer(&self, partitions: usize) -> Settings {
         let each = self.share() / partitions.max(1);
         // One answer of the broker comes on top of what is queued, and unpacks to more than its size.
-        let fetch = (each / 8).clamp(16 << 10, 1 << 20);
-        let queued = (each / 2).max(16 << 10);
+        let fetch = (each / 8).clamp(LEAST_FETCH, 1 << 20);
+        let queued = (each / 2).max(LEAST_FETCH);
         let answer = (self.share() / 2).max(fetch);
         let gather = self.gather.min(LONGEST_FETCH).as_millis();
         let (least, wait) = if gather < 5 { (1, LONGEST_FETCH.as_millis()) } else { (fetch.min(64 << 10), gather) };

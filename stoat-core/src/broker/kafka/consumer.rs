@@ -259,10 +259,10 @@ impl Entry {
                         caught_up = true;
                     }
                     code => match kind(code) {
-                        Kind::Retriable => tracing::debug!(%partition, code = code.0, "{}", m.error_text(false)),
+                        Kind::Retriable => tracing::debug!(%partition, code = code.0, "{}", m.read_error()),
                         kind => {
                             let what = format!("{partition} cannot be read at {position}");
-                            error = Some(broker_error(kind, &what, code, &m.error_text(false)));
+                            error = Some(broker_error(kind, &what, code, &m.read_error()));
                         }
                     },
                 }

@@ -35,6 +35,8 @@ const INIT_SLICE: Duration = Duration::from_millis(25);
 const GRACE: Duration = Duration::from_secs(5);
 /// So long the client surely remembers the group's coordinator (it forgets it after 15 minutes without use).
 const COORDINATOR_KNOWN: Duration = Duration::from_mins(5);
+/// The longest wait for it; then a new client asks.
+const COORDINATOR_WAIT: Duration = Duration::from_secs(5);
 /// Pause before a call that was answered "try again" is made again.
 const AGAIN: Duration = Duration::from_millis(2);
 /// An abort gets this long, also when the transaction's own time is spent.
@@ -98,6 +100,23 @@ type Outcome = Result<Reply, BrokerError>;
 
 impl Producers<'_> {
     fn init(&mut self) -> Outcome {
+        let deadline = self.deadline();
+        let mut wait = Duration::from_millis(300);
+        loop {
+            self.begin()?;
+            if self.find_coordinator(wait) {
+                self.phase = Phase::Ready;
+                return Ok(Reply::Done);
+            }
+            if Instant::now() >= deadline || self.link.stopping() {
+                return Err(self.no_coordinator());
+            }
+            wait = (wait * 2).min(COORDINATOR_WAIT);
+        }
+    }
+
+    /// Makes a client, unless there is one whose initialisation was begun, and initialises it.
+    fn begin(&mut self) -> Result<(), BrokerError> {
         if !matches!(self.phase, Phase::Initialising) {
             // One client can be initialised once; a new one also forgets whatever the old one had begun.
             self.phase = Phase::Uninitialised;
@@ -108,53 +127,50 @@ impl Producers<'_> {
         }
         let client = Arc::clone(&self.session.as_ref().expect("made above or when initialisation was begun").client);
         let result = self.repeat(self.deadline(), |left| client.init_transactions(left.min(INIT_SLICE)));
-        match result {
-            Ok(()) => {
-                self.link.up();
-                self.find_coordinator()?;
-                self.phase = Phase::Ready;
-                Ok(Reply::Done)
+        result.map_err(|f| {
+            let kind = transactional(&f);
+            if kind != Kind::Retriable {
+                self.phase = Phase::Uninitialised;
             }
-            Err(f) => {
-                let kind = transactional(&f);
-                if kind != Kind::Retriable {
-                    self.phase = Phase::Uninitialised;
-                }
-                Err(self.error(kind, "the transactional producer could not be initialised", &f))
-            }
-        }
+            self.error(kind, "the transactional producer could not be initialised", &f)
+        })?;
+        self.link.up();
+        Ok(())
     }
 
     /// Has the client find the coordinator of the group before a transaction needs it: there, a coordinator that is
     /// not available at once (a new cluster, a failover) is a question that librdkafka forgets to repeat, and the call
-    /// never comes back.
-    fn find_coordinator(&mut self) -> Result<(), BrokerError> {
+    /// never comes back. `false`: it was not found within about `wait`, and the client is given up: the question is still
+    /// open, and must not be asked again.
+    fn find_coordinator(&mut self, wait: Duration) -> bool {
         let session = self.session.as_mut().expect("called with a session");
         if session.coordinator_used.is_some_and(|t| t.elapsed() < COORDINATOR_KNOWN) {
-            return Ok(());
+            return true;
         }
-        let group = &self.config.group_id;
-        let deadline = Instant::now() + self.config.transaction_timeout;
-        let mut timeout = Duration::from_millis(300);
+        let deadline = Instant::now() + wait;
         loop {
+            let left = deadline.saturating_duration_since(Instant::now());
             // What is answered does not matter, nor whether the question is allowed: it has to find its way.
-            let (code, text) = match session.client.find_coordinator(group, timeout) {
-                Ok(()) => break,
-                Err((code, _)) if kind(code) != Kind::Retriable => break,
-                Err(e) => e,
-            };
-            if Instant::now() >= deadline || self.link.stopping() {
-                // The client cannot be initialised twice; the next attempt begins with a new one.
-                self.phase = Phase::Uninitialised;
-                let mut e = broker_error(Kind::Retriable, "the group's coordinator is not available", code, &text);
-                e.message.push_str(&self.link.why());
-                return Err(e);
+            match session.client.find_coordinator(&self.config.group_id, left) {
+                Some(Err((code, _))) if kind(code) == Kind::Retriable && !left.is_zero() && !self.link.stopping() => {
+                    self.link.pause(AGAIN * 10);
+                }
+                Some(Err((code, _))) if kind(code) == Kind::Retriable => break,
+                None => break,
+                Some(_) => {
+                    session.coordinator_used = Some(Instant::now());
+                    return true;
+                }
             }
-            self.link.pause(AGAIN * 10);
-            timeout = (timeout * 2).min(Duration::from_secs(5));
         }
-        session.coordinator_used = Some(Instant::now());
-        Ok(())
+        self.phase = Phase::Uninitialised;
+        self.session = None;
+        false
+    }
+
+    fn no_coordinator(&self) -> BrokerError {
+        let text = format!("the coordinator of group `{}` is not available{}", self.config.group_id, self.link.why());
+        BrokerError::new(Kind::Retriable, text)
     }
 
     fn deadline(&self) -> Instant {
@@ -206,8 +222,8 @@ impl Producers<'_> {
                 e
             })?;
         }
-        if !t.offsets.is_empty() {
-            self.find_coordinator()?;
+        if !t.offsets.is_empty() && !self.find_coordinator(COORDINATOR_WAIT) {
+            return Err(self.no_coordinator());
         }
         let deadline = self.deadline();
         let session = self.session.as_mut().expect("ready means that there is one");
@@ -502,11 +518,11 @@ impl Reports {
                 code if matches!(kind(code), Kind::Refused(_)) => {
                     refused += 1;
                     if first_refused.as_ref().is_none_or(|(o, ..)| m.ordinal() < *o) {
-                        first_refused = Some((m.ordinal(), code, m.error_text(true)));
+                        first_refused = Some((m.ordinal(), code, m.write_error()));
                     }
                 }
                 code => {
-                    failed.get_or_insert_with(|| (code, m.error_text(true)));
+                    failed.get_or_insert_with(|| (code, m.write_error()));
                 }
             }
         });

@@ -9,7 +9,7 @@ use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use rdkafka::mocking::MockCluster;
+use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka_sys::rd_kafka_resp_err_t as Raw;
 
@@ -716,7 +716,8 @@ fn settings_that_exactly_once_rests_on_cannot_be_changed_and_others_can() {
 fn n20_i07_what_is_read_ahead_stays_within_the_memory_for_any_number_of_partitions() {
     let mut config = KafkaConfig::new("127.0.0.1:9092", "app", "app");
     config.memory = 32 << 20;
-    for partitions in [1, 2, 4, 8, 16, 64] {
+    // As many as a budget of 128 MiB has room for: beyond that a start says so.
+    for partitions in [1, 2, 4, 8, 16, 64, 200, 512] {
         let settings = config.consumer(partitions);
         let number = |key: &str| {
             settings.iter().rev().find(|(k, _)| k == key).map_or(0, |(_, v)| v.parse::<usize>().expect("a number"))
@@ -807,6 +808,34 @@ fn a_group_coordinator_that_is_not_there_yet_is_waited_for() {
     // As a new cluster answers while it makes its offsets topic.
     cluster.request_errors(Api::FindCoordinator, &[Resp::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE; 12]);
     d.ok(Command::InitProducer);
+    d.ok(with_offsets("a"));
+}
+
+#[test]
+fn n16_the_value_of_a_record_that_is_refused_is_not_in_the_message() {
+    let (cluster, mut d) = mock("quiet", Duration::from_secs(10));
+    d.ok(Command::InitProducer);
+    cluster.request_errors(Api::Produce, &[Resp::RD_KAFKA_RESP_ERR_INVALID_RECORD]);
+    let e = d.call(transaction(&[("t", 0, "hunter2")])).expect_err("it is refused");
+    assert!(!e.message.contains("hunter2") && e.message.contains("failed to validate record"), "{e}");
+}
+
+/// librdkafka 2.12 fails an assertion where a question to the coordinator has timed out before that broker comes back, and
+/// ends the process.
+#[test]
+fn a_group_coordinator_whose_broker_comes_back_late_is_waited_for_and_the_process_lives() {
+    let cluster = MockCluster::new(2).expect("a mock cluster");
+    cluster.create_topic("t", 1, 1).expect("a topic");
+    cluster.partition_leader("t", 0, Some(1)).expect("broker 1 leads");
+    cluster.coordinator(MockCoordinator::Transaction("late".into()), 1).expect("broker 1 coordinates");
+    cluster.coordinator(MockCoordinator::Group("late".into()), 2).expect("broker 2 coordinates");
+    let mut d = Driver::on(&cluster.bootstrap_servers(), "late");
+    cluster.broker_down(2).expect("broker 2 exists");
+    let op = d.submit(Command::InitProducer);
+    // sleep: nobody tells that a question has timed out.
+    std::thread::sleep(Duration::from_secs(2));
+    cluster.broker_up(2).expect("broker 2 exists");
+    d.result(op).expect("the coordinator is found");
     d.ok(with_offsets("a"));
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::message::{Control, LaneBatch, LaneNet, NetEvent};
 use super::super::net::NetSettings;
 use super::counts::{Counts, counts, line};
+use super::schedules::held_engine;
 use super::*;
 use crate::broker::{Broker, Command, Event, OpId};
 use crate::error::ErrorKind;
@@ -284,4 +285,34 @@ fn i08_where_handlers_are_slow_what_lanes_have_before_them_stays_so_small_that_e
         world.finish(engine);
         world.check(&graph);
     }
+}
+
+#[test]
+fn i07_where_a_commit_takes_long_what_is_known_of_the_records_behind_it_is_bounded_though_they_leave_nothing() {
+    let graph = graph_of(|t| t.source::<In>().filter(|_, v: &String| v == "kept").sink::<Out>());
+    let mut world = World::new(8_981);
+    world.set("stoat.memory.budget", "16384");
+    let (mut engine, hold) = held_engine(&mut world, &graph, 2);
+    // Of one partition after another, by time.
+    let feed = |world: &mut World, n: u64| {
+        for n in 0..n {
+            let value = if n.is_multiple_of(100) { "kept" } else { "" };
+            world.feed(&fed(format!("k{n}"), value.to_owned(), START + n as i64));
+        }
+    };
+    feed(&mut world, 100);
+    while engine.status().run.commits < 2 {
+        world.turn(&mut engine).unwrap();
+    }
+    hold.store(true, Ordering::SeqCst);
+    feed(&mut world, 3_000);
+    let since = world.now;
+    while world.now < since + 3_000 {
+        world.turn(&mut engine).unwrap();
+    }
+    assert!(engine.status().run.records < 1_000, "{:?}", engine.status());
+    hold.store(false, Ordering::SeqCst);
+    world.finish(engine);
+    world.check(&graph);
+    assert_eq!(world.records("out").len(), 31);
 }

@@ -395,13 +395,13 @@ fn names_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn i07_block_cache_and_memtables_of_many_stores_stay_within_their_share() {
+fn t38_i07_block_cache_and_memtables_of_many_stores_stay_within_their_share() {
     const MEMORY: usize = 8 << 20;
     let dir = tempfile::tempdir().unwrap();
     let mut set = RocksStoreSet::open(&RocksConfig { memory: MEMORY, ..config(dir.path()) }).unwrap();
-    let stores: Vec<_> = (0..30).map(|i| set.open(&format!("s{i}"), StoreKind::KeyValue).unwrap()).collect();
+    let stores: Vec<_> = (0..50).map(|i| set.open(&format!("s{i}"), StoreKind::KeyValue).unwrap()).collect();
     let mut most = 0;
-    // 30 MB in batches of 50 kB, which the memtables must flush on the way.
+    // 50 MB in batches of 50 kB, which the memtables must flush on the way.
     for n in 0..20_u64 {
         for store in &stores {
             let rows = (0..50_u64).map(|i| put(&(n * 7919 + i * 104_729).to_be_bytes(), &[n as u8; 1_000])).collect();

@@ -69,19 +69,30 @@ fn answer<R>(
     timeout: Duration,
     read: impl FnOnce(*mut sys::rd_kafka_event_t) -> R,
 ) -> Result<R, (Code, String)> {
-    let deadline = Instant::now() + timeout + Duration::from_secs(1);
+    let late = || Err((Code::TIMED_OUT, "no answer from the broker within the time-out".into()));
+    answer_within(queue, timeout + Duration::from_secs(1), read).unwrap_or_else(late)
+}
+
+/// Waits so long for the answer; `None`: there was none.
+fn answer_within<R>(
+    queue: &Queue,
+    wait: Duration,
+    read: impl FnOnce(*mut sys::rd_kafka_event_t) -> R,
+) -> Option<Result<R, (Code, String)>> {
+    let deadline = Instant::now() + wait;
     let event = loop {
-        if let Some(event) = queue.poll(Duration::from_millis(100)) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if let Some(event) = queue.poll(left.min(Duration::from_millis(100))) {
             break event;
         }
-        if Instant::now() >= deadline || queue.client.stop.load(Ordering::SeqCst) {
-            return Err((Code::TIMED_OUT, "no answer from the broker within the time-out".into()));
+        if left.is_zero() || queue.client.stop.load(Ordering::SeqCst) {
+            return None;
         }
     };
-    match event.error() {
+    Some(match event.error() {
         Some(e) => Err(e),
         None => Ok(read(event.raw())),
-    }
+    })
 }
 
 type AdminResult<T> = Result<T, (Code, String)>;
@@ -308,21 +319,26 @@ impl Client {
         partitions.iter().map(|p| pick(&found, p).and_then(|o| bound(p, o))).collect()
     }
 
-    /// Has the client find a group's coordinator and wait for an answer of it.
+    /// Has the client find a group's coordinator and wait for an answer of it, so long; `None`: there was none, and the
+    /// client has to be given up.
+    ///
+    /// For librdkafka 2.12 touches a question that it has timed out once more when the coordinator can be reached again, and
+    /// fails an assertion (`eonce->refcnt > 0`), which ends the process. So the question itself gets far longer than the client
+    /// lives that has not heard an answer.
     pub(in crate::broker::kafka) fn find_coordinator(
         self: &Arc<Self>,
         group: &str,
-        timeout: Duration,
-    ) -> AdminResult<()> {
+        wait: Duration,
+    ) -> Option<AdminResult<()>> {
         let queue = self.new_queue();
-        let options = AdminOptions::new(self, AdminOp::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS, timeout);
+        let options = AdminOptions::new(self, AdminOp::RD_KAFKA_ADMIN_OP_DESCRIBECONSUMERGROUPS, LONGEST);
         let (_owned, mut raw) = c_texts(std::iter::once(group));
         // SAFETY: all arguments live during the call, which copies them.
         unsafe {
             sys::rd_kafka_DescribeConsumerGroups(self.rk(), raw.as_mut_ptr(), raw.len(), options.0, queue.raw());
         }
         // SAFETY: as in `describe_topics`.
-        answer(&queue, timeout, |event| unsafe {
+        let answered = answer_within(&queue, wait, |event| unsafe {
             let mut n = 0;
             let result = sys::rd_kafka_event_DescribeConsumerGroups_result(event);
             let groups = sys::rd_kafka_DescribeConsumerGroups_result_groups(result, &raw mut n);
@@ -330,13 +346,13 @@ impl Client {
                 return Ok(());
             };
             peek(sys::rd_kafka_ConsumerGroupDescription_error(g)).map_or(Ok(()), Err)
-        })?
+        });
+        answered.map(Result::flatten)
     }
 
     /// The live members of a group. Waits at most `timeout`.
     ///
-    /// Not by librdkafka's admin interface: a question there that waits for a group's coordinator while a broker goes away
-    /// fails an assertion in librdkafka 2.12, which ends the process.
+    /// Not by librdkafka's admin interface: see `find_coordinator`.
     pub(in crate::broker::kafka) fn group_members(&self, group: &str, timeout: Duration) -> AdminResult<Vec<String>> {
         let name = c_text(group);
         let mut list = std::ptr::null();
@@ -393,6 +409,8 @@ impl Client {
     }
 }
 
+/// The longest time-out that librdkafka takes for a question.
+const LONGEST: Duration = Duration::from_hours(1);
 /// One question about a group takes no longer, so that a stop is heard; it is put again.
 const STEP: Duration = Duration::from_secs(2);
 /// Some brokers have answered.

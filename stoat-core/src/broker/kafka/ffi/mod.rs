@@ -738,13 +738,20 @@ impl Message<'_> {
         out
     }
 
-    /// The broker's or the client's words about a message that failed.
-    pub(super) fn error_text(&self, produced: bool) -> String {
-        // SAFETY: the message lives; the texts do so too.
-        unsafe {
-            let own = if produced { text(sys::rd_kafka_message_produce_errstr(self.raw())) } else { String::new() };
-            if own.is_empty() { text(sys::rd_kafka_message_errstr(self.raw())) } else { own }
-        }
+    /// The client's words about a partition that cannot be read.
+    pub(super) fn read_error(&self) -> String {
+        // SAFETY: the message lives; what its payload then is, is a text that does so too.
+        unsafe { text(sys::rd_kafka_message_errstr(self.raw())) }
+    }
+
+    /// The broker's or the client's words about a record that was not written.
+    ///
+    /// Never `rd_kafka_message_errstr`: for such a message that is the record's value, which is nobody's business and has
+    /// no NUL at its end.
+    pub(super) fn write_error(&self) -> String {
+        // SAFETY: the message lives, and was produced; the text does so too.
+        let own = unsafe { text(sys::rd_kafka_message_produce_errstr(self.raw())) };
+        if own.is_empty() { describe(self.code()) } else { own }
     }
 
     /// The topic's name.
