@@ -202,7 +202,7 @@ impl Progress {
                 "restoring: {} of {} changelog records replayed",
                 status.restore.replayed, status.restore.in_changelogs
             ),
-            State::Running | State::Stopping => format!(
+            State::Running | State::Draining | State::Paused | State::Stopping => format!(
                 "processed {} records, committed {} epochs (restored {} of {} changelog records)",
                 status.run.records, status.run.commits, status.restore.replayed, status.restore.in_changelogs
             ),

@@ -12,7 +12,7 @@ use crate::broker::embedded::{ClientConfig, EmbeddedBroker, EmbeddedConfig, Fsyn
 use crate::codec::{Decode, Encode};
 use crate::config::{Config, FsyncPolicy};
 use crate::engine::core::{Engine, EngineParts, NetFactory, Status};
-use crate::engine::executor::{Executor, StopHandle};
+use crate::engine::executor::{Executor, Handle, StopHandle};
 use crate::engine::message::LaneNet;
 use crate::engine::net::{NetBuild, TokioNet, build_lanes};
 use crate::engine::writer::ThreadedWriter;
@@ -314,6 +314,31 @@ impl Prepared {
     /// Stops the application from elsewhere.
     pub fn stop_handle(&self) -> StopHandle {
         self.executor.stop_handle()
+    }
+
+    /// Pauses, resumes and stops the application from elsewhere.
+    ///
+    /// ```no_run
+    /// use clap::Parser;
+    /// use stoat_core::app::{App, Args};
+    /// use stoat_core::engine::core::State;
+    ///
+    /// # fn main() -> stoat_core::Result<()> {
+    /// let prepared = App::new("hello", |_t| {}).prepare(&Args::parse())?;
+    /// let handle = prepared.handle();
+    /// std::thread::spawn(move || -> stoat_core::Result<()> {
+    ///     // .. when it runs, and the topics' owners want quiet:
+    ///     handle.pause()?;
+    ///     while handle.state() != State::Paused {
+    ///         std::thread::yield_now();
+    ///     }
+    ///     handle.resume()
+    /// });
+    /// prepared.run(|_status| true)
+    /// # }
+    /// ```
+    pub fn handle(&self) -> Handle {
+        self.executor.handle()
     }
 
     /// Runs until SIGTERM, SIGINT, the stop handle, or until `watch` returns `false`; then commits a last time. `watch`

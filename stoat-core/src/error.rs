@@ -26,6 +26,8 @@ pub enum ErrorKind {
     Refused,
     /// Another instance owns the application. Exit code 3.
     Fenced,
+    /// What was asked for cannot be done in the state that the application is in: it is paused already, say.
+    Lifecycle,
     /// Local state cannot be read or written, or has a format that this version does not know.
     State,
     /// The budget of faults is spent. Exit code 4.

@@ -48,7 +48,7 @@ pub const FUTURE_RECORDS: &str = "stoat.watermark.future.records.total";
 pub const DROPPED_RECORDS: &str = "stoat.dropped.records.total";
 
 /// The values of `reason` in [`DROPPED_RECORDS`].
-pub const DROP_REASONS: &[&str] = &[NO_TIMESTAMP, "null_key", "null_value", "decode", "process", "produce"];
+pub const DROP_REASONS: &[&str] = &[NO_TIMESTAMP, "null_key", "null_value", "late", "decode", "process", "produce"];
 
 /// Records that were written to the dead-letter topic, once committed.
 pub const DEAD_LETTERS: &str = "stoat.dead.letters.total";

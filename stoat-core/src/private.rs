@@ -4,6 +4,12 @@
 //! spans. [`tests/typed_api.rs`](../../tests/typed_api.rs) has the whole program of DESIGN.md §1 expanded by hand; it is
 //! the reference where this text is unclear.
 //!
+//! # What a type must fulfil
+//! A key without a codec, or a value that its codec cannot take, would be an error wherever it is used. So generated code
+//! writes [`Checked`]`<{ <Json as FieldCodec<Session>>::CHECKED }, Keyed<Session>>` for the type of the field (and likewise for the
+//! key of a timer or store, for `InKey`, for the codecs of sources, sinks and keys): the error is there, once, on the user's type,
+//! and what depends on it is silent. Below it is left out. What depends on a parameter cannot be asked so, and is not.
+//!
 //! # `#[derive(Key)]` with `#[key(codec = C)]`
 //! ```text
 //! impl stoat_core::key::Key for UserId { type Codec = stoat_core::codec::Utf8; }
@@ -65,7 +71,8 @@
 //!         Init::new(move |build| P { open: build.field(0), idle: build.field(1), limit, seen: Default::default() })
 //!     }
 //! }
-//! impl Unconfigured for P { fn init() -> Init<Self> { P::init() } }   // only without configuration fields
+//! impl Unconfigured for P { fn init() -> Init<Self> { P::init() } }   // only without configuration fields; with them
+//! impl<__L: NeedsValues> Unconfigured<__L> for P { .. }               // a trait that nothing implements has the message
 //! ```
 //! Parameters of `init` need `Send + 'static`. `#[local]` fields are `Default::default()`, `#[local(expr)]` are `expr`.
 //! Timers without a handler: a const assertion per timer field over `<P as Handlers>::ON_TIMER` with
@@ -261,6 +268,28 @@ pub fn app<T: TopologyFn>() -> crate::app::App {
     crate::app::App::new(T::NAME, T::declare)
 }
 
+/// What `#[stoat_core::main(..)]` runs: the topology `T`, which was made of the function.
+pub fn main<F: FunctionOf<T>, T>(_: F) -> std::process::ExitCode {
+    crate::app::main(F::app())
+}
+
+/// The function that a topology was made of.
+#[diagnostic::on_unimplemented(
+    message = "this function is not a topology: it has no `#[topology]` [S603]",
+    label = "not a topology",
+    note = "write `#[topology]` above `fn name(t: &mut Topology)`"
+)]
+pub trait FunctionOf<T> {
+    /// As an application.
+    fn app() -> crate::app::App;
+}
+#[diagnostic::do_not_recommend]
+impl<F, T: TopologyFn> FunctionOf<T> for F {
+    fn app() -> crate::app::App {
+        app::<T>()
+    }
+}
+
 /// Ends a chain whose last step is a processor: fine where that forwards nothing.
 pub fn ended<K, V: NothingForwarded, L, P>(stream: Stream<K, V, L, P>) {
     drop(stream);
@@ -302,6 +331,102 @@ impl<T, C: Encode<T> + Decode<T>> Codes<T> for C {
         C::decode(bytes)
     }
 }
+
+/// `T`, where `N` could be computed. Generated code asks there, by a constant of a trait, for what `T` must fulfil: where it
+/// does not, that is one error, and the type is one too, about which nobody complains again.
+pub type Checked<const N: usize, T> = <[(); N] as Length<T>>::Type;
+
+/// See [`Checked`].
+pub trait Length<T> {
+    /// `T`.
+    type Type;
+}
+impl<T, const N: usize> Length<T> for [(); N] {
+    type Type = T;
+}
+
+/// A key type. Asked by this name, it is not asked for the traits that every key has: where one is missing, its derive says so.
+#[diagnostic::on_unimplemented(
+    message = "the key type `{Self}` has no declared codec [S111]",
+    label = "this key would have to pick a lane",
+    note = "write `#[derive(Key)]` and `#[key(codec = Json)]` (or Utf8, Be, Bytes) on `{Self}`",
+    note = "an `Option<..>` is no key: drop the records without one first, with `.with_key()`"
+)]
+pub trait HasCodec {
+    /// For [`Checked`].
+    const CHECKED: usize = 0;
+}
+impl<K: Key> HasCodec for K {}
+
+/// A codec that takes the values of a processor's field.
+#[diagnostic::on_unimplemented(
+    message = "codec `{Self}` cannot encode and decode `{T}` [S113]",
+    label = "values of type `{T}` are kept as bytes",
+    note = "`Json`, which is taken where none is named, needs serde: write `#[derive(serde::Serialize, serde::Deserialize)]` on `{T}`",
+    note = "or name a codec that takes `{T}`, `#[state(codec = C)]` (of a store: `#[store(codec = C)]`)"
+)]
+pub trait FieldCodec<T> {
+    /// For [`Checked`].
+    const CHECKED: usize = 0;
+}
+#[diagnostic::do_not_recommend]
+impl<T, C: Encode<T> + Decode<T>> FieldCodec<T> for C {}
+
+/// A codec that takes the values of a source.
+#[diagnostic::on_unimplemented(
+    message = "codec `{Self}` cannot decode `{T}` [S113]",
+    label = "values of type `{T}` are read from bytes",
+    note = "`Json`, which is taken where none is named, needs serde: write `#[derive(serde::Deserialize)]` on `{T}`",
+    note = "or name a codec that takes `{T}`, `value_codec = C`"
+)]
+pub trait SourceCodec<T> {
+    /// For [`Checked`].
+    const CHECKED: usize = 0;
+}
+#[diagnostic::do_not_recommend]
+impl<T, C: Decode<T>> SourceCodec<T> for C {}
+
+/// A codec that takes the values of a sink.
+#[diagnostic::on_unimplemented(
+    message = "codec `{Self}` cannot encode `{T}` [S113]",
+    label = "values of type `{T}` are written as bytes",
+    note = "`Json`, which is taken where none is named, needs serde: write `#[derive(serde::Serialize)]` on `{T}`",
+    note = "or name a codec that takes `{T}`, `value_codec = C`"
+)]
+pub trait SinkCodec<T> {
+    /// For [`Checked`].
+    const CHECKED: usize = 0;
+}
+#[diagnostic::do_not_recommend]
+impl<T, C: Encode<T>> SinkCodec<T> for C {}
+
+/// A codec that takes a key.
+#[diagnostic::on_unimplemented(
+    message = "codec `{Self}` cannot encode and decode `{T}` [S113]",
+    label = "keys of type `{T}` are kept as bytes",
+    note = "`Json` needs serde: write `#[derive(serde::Serialize, serde::Deserialize)]` on `{T}`",
+    note = "or name a codec that takes `{T}`: a struct of one field can have `Utf8` (text), `Be` (an integer) or `Bytes`"
+)]
+pub trait KeyCodec<T> {
+    /// For [`Checked`].
+    const CHECKED: usize = 0;
+}
+#[diagnostic::do_not_recommend]
+impl<T, C: Encode<T> + Decode<T>> KeyCodec<T> for C {}
+
+/// What stands behind the value's type in a `Keyed`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no codec: a `Keyed` names the type of its value and, where it is not `Json`, the codec [S315]",
+    label = "not a codec",
+    note = "the key is that of the record: write `Keyed<{Self}>`",
+    note = "for values of other keys too there is `#[store]` with a `KeyValueStore<K, V>`"
+)]
+pub trait KeyedCodec {
+    /// For [`Checked`].
+    const CHECKED: usize = 0;
+}
+#[diagnostic::do_not_recommend]
+impl<C: Codec> KeyedCodec for C {}
 
 /// Asks a type for constants of a trait that it may not implement: what is missing is reported elsewhere, once.
 pub struct Probe<T>(std::marker::PhantomData<T>);
@@ -420,8 +545,22 @@ pub const fn one_store_per_name(earlier: &[Option<StoreFacts>], this: Option<Sto
                 while n < b.fields.len() {
                     if same(a.fields[m].name, b.fields[n].name) {
                         let mut text = Text::new();
-                        text.push(&["`", a.name, "` and `", b.name, "` both own a store named `", a.fields[m].name]);
-                        text.push(&["`: rename one with `#[state(name = \"..\")]` (or store, timer) [S532]"]);
+                        let store = a.fields[m].name;
+                        if same(a.name, b.name) {
+                            text.push(&[
+                                "`",
+                                a.name,
+                                "` is used twice, and both uses would own the store named `",
+                                store,
+                            ]);
+                            text.push(&[
+                                "`: use it once, on merged streams, or write a second struct whose fields have ",
+                            ]);
+                            text.push(&["other names [S532]"]);
+                        } else {
+                            text.push(&["`", a.name, "` and `", b.name, "` both own a store named `", store]);
+                            text.push(&["`: rename one with `#[state(name = \"..\")]` (or store, timer) [S532]"]);
+                        }
                         panic!("{}", text.as_str());
                     }
                     n += 1;

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::LitStr;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
-use syn::{Path, Type};
+use syn::{LitInt, LitStr, Path, Type};
 
 use crate::{Errors, closest, parse_duration, plain};
 
@@ -154,8 +153,9 @@ impl Args {
     /// The argument as this syntax.
     pub fn parse<T: Wanted>(&self, name: &str, errors: &mut Errors) -> Option<T> {
         let arg = self.get(name)?;
+        let what = if name.ends_with("codec") { "a codec" } else { T::WHAT };
         let Some(value) = arg.value.as_ref().filter(|v| !v.is_empty()) else {
-            let text = format!("`{name}` needs a value, {}: write `{name} = {}`", T::WHAT, T::EXAMPLE);
+            let text = format!("`{name}` needs a value, {what}: write `{name} = {}`", T::EXAMPLE);
             errors.on("S004", &arg.name, text);
             return None;
         };
@@ -163,9 +163,14 @@ impl Args {
         if let Ok(parsed) = syn::parse2(value.clone()) {
             return Some(parsed);
         }
-        let quoted = syn::parse2::<LitStr>(value.clone()).ok().filter(|s| s.parse::<T>().is_ok());
-        let example = quoted.map_or_else(|| T::EXAMPLE.to_owned(), |s| s.value());
-        errors.on("S004", value, format!("`{name}` takes {}: write `{name} = {example}`", T::WHAT));
+        let quoted = syn::parse2::<LitStr>(value.clone()).ok();
+        let example = if name.ends_with("codec") {
+            let given = quoted.map_or_else(|| value.to_string(), |s| s.value());
+            closest_codec(&given).to_owned()
+        } else {
+            quoted.filter(|s| s.parse::<T>().is_ok()).map_or_else(|| T::EXAMPLE.to_owned(), |s| s.value())
+        };
+        errors.on("S004", value, format!("`{name}` takes {what}: write `{name} = {example}`"));
         None
     }
 
@@ -192,6 +197,14 @@ impl Args {
 
     /// The argument as a duration.
     pub fn duration(&self, name: &str, errors: &mut Errors) -> Option<Duration> {
+        let value = self.get(name)?.value.clone().unwrap_or_default();
+        if !value.is_empty() && syn::parse2::<LitStr>(value.clone()).is_err() {
+            let seconds =
+                syn::parse2::<LitInt>(value.clone()).ok().and_then(|n| n.base10_parse::<u64>().ok()).unwrap_or(10);
+            let text = format!("`{name}` takes a duration, a whole number and a unit: write `{name} = \"{seconds}s\"`");
+            errors.on("S004", value, text);
+            return None;
+        }
         let text = self.string(name, errors)?;
         parse_duration(&text.value()).map_err(|e| errors.on("S006", &text, e)).ok()
     }
@@ -272,6 +285,16 @@ fn split(tokens: TokenStream) -> Vec<TokenStream> {
     }
     parts.retain(|p| !p.is_empty());
     parts
+}
+
+/// The codec that somebody may have meant.
+fn closest_codec(given: &str) -> &'static str {
+    const CODECS: &[(&str, &str)] =
+        &[("json", "Json"), ("utf8", "Utf8"), ("string", "Utf8"), ("be", "Be"), ("bytes", "Bytes")];
+    let given: String = given.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    let words: Vec<&str> = CODECS.iter().map(|(word, _)| *word).collect();
+    let word = closest(&given, &words).unwrap_or("json");
+    CODECS.iter().find(|(w, _)| *w == word).map_or("Json", |(_, codec)| codec)
 }
 
 fn list(names: &[&str]) -> String {

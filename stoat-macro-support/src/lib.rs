@@ -18,4 +18,4 @@ pub use errors::Errors;
 pub use errors::off;
 pub use items::{RawBodies, body, wrong_item};
 pub use names::{closest, plain};
-pub use paths::{Codec, at, krate, nullable, option_inner, same_tokens};
+pub use paths::{Codec, asks, at, checked, checked_key, krate, nullable, option_inner, same_tokens};

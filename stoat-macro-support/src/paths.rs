@@ -1,7 +1,8 @@
 //! The runtime's path, and types that the macros know by their names.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{GenericArgument, Path, PathArguments, Type};
 
 use crate::Args;
@@ -64,6 +65,24 @@ impl Codec {
     pub fn delegates(self) -> bool {
         matches!(self, Self::Utf8 | Self::Be | Self::Bytes)
     }
+}
+
+/// `ty`, where `constant` can be computed; else that is the one error, and the type is one too. See
+/// `stoat_core::__private::Checked`.
+pub fn checked(krate: &TokenStream, constant: &TokenStream, ty: &impl ToTokens) -> TokenStream {
+    quote!(#krate::__private::Checked<{ #constant }, #ty>)
+}
+
+/// A key's type, checked to be a `Key` at the place of `asked`.
+pub fn checked_key(krate: &TokenStream, asked: &Type, ty: &impl ToTokens) -> TokenStream {
+    checked(krate, &asks(krate, asked, &quote!(HasCodec), asked.span()), ty)
+}
+
+/// The constant that asks for a trait of `stoat_core::__private`. It stands at `span`, and each token of the user where it does:
+/// a name that is not known is then reported once.
+pub fn asks(krate: &TokenStream, of: &impl ToTokens, wanted: &TokenStream, span: Span) -> TokenStream {
+    let module = at(&quote!(#krate::__private), span);
+    quote_spanned!(span=> <#of as #module::#wanted>::CHECKED)
 }
 
 /// Whether two pieces of syntax are spelt alike.

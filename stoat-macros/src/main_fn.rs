@@ -2,12 +2,13 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
-use stoat_macro_support::{Args, Errors, krate};
+use stoat_macro_support::{Args, Errors, at, krate};
+use syn::spanned::Spanned;
 use syn::{ItemStruct, Path};
 
 /// ```ignore
 /// struct App;
-/// fn main() -> ExitCode { app::main(app::<sessions>()) }
+/// fn main() -> ExitCode { let function = sessions; /* a type of that name */ { use self::*; __private::main::<_, sessions>(function) } }
 /// ```
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::new();
@@ -37,16 +38,44 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
         out.extend(item);
         return out;
     }
-    let body = topology.map_or_else(
-        || quote!(::std::process::ExitCode::FAILURE),
-        |t| quote!(#krate::app::main(#krate::__private::app::<#t>())),
-    );
+    let body = topology.map_or_else(|| quote!(::std::process::ExitCode::FAILURE), |t| named(&krate, &t));
     quote! {
         #[allow(dead_code)]
         #item
         #errors
         fn main() -> ::std::process::ExitCode {
             #body
+        }
+    }
+}
+
+/// Runs the topology.
+///
+/// The name of a function alone is a value; what `#[topology]` puts beside it, under the same name, is a type. Where that is
+/// missing, the name is found in the outer block, as a type that is no topology: so the message can say what is missing. And
+/// where the function is missing too, its value is an error, which is the only one.
+fn named(krate: &TokenStream, topology: &Path) -> TokenStream {
+    let Some(last) = topology.segments.last() else { return TokenStream::new() };
+    let name = &last.ident;
+    let mut module = topology.segments.clone();
+    module.pop();
+    let module = if module.is_empty() { quote!(self::) } else { quote!(#module) };
+    let (root, function) = (topology.leading_colon, at(&quote!(function), topology.span()));
+    let run = at(&quote!(#krate::__private::main::<_, #name>(#function)), topology.span());
+    quote! {
+        let #function = #topology;
+        {
+            mod no_topology {
+                #[allow(non_camel_case_types)]
+                pub struct #name {}
+            }
+            #[allow(unused_imports)]
+            use no_topology::*;
+            {
+                #[allow(unused_imports)]
+                use #root #module *;
+                #run
+            }
         }
     }
 }
@@ -65,7 +94,7 @@ mod tests {
         )
         .to_string();
         assert!(
-            out.contains("stoat :: __private :: app :: < my :: sessions >") && !out.contains("stoat_core"),
+            out.contains("stoat :: __private :: main :: < _ , sessions > (function)") && !out.contains("stoat_core"),
             "{out}"
         );
     }

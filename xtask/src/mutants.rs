@@ -27,12 +27,13 @@ pub fn mutant(name: &str) -> bool {
 "#;
 
 const RUN: &str = "stoat-core/src/engine/run.rs";
+const COMMIT: &str = "stoat-core/src/engine/run/commit.rs";
 
 const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "offset-plus-one",
         changes: &[(
-            RUN,
+            COMMIT,
             "            record.set_input(&input.partition, *cut);",
             "            let mut cut = *cut;\n            cut.next += i64::from(crate::mutant(\"offset-plus-one\"));\n            \
              record.set_input(&input.partition, cut);",
@@ -41,7 +42,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "stores-before-kafka",
         changes: &[(
-            RUN,
+            COMMIT,
             "        let op = cx.io.submit(Command::Transact(p.transaction.clone()));\n",
             "        if crate::mutant(\"stores-before-kafka\") {\n            \
              for (s, b) in store_batches(&self.known.targets, p.rows.clone(), &[], p.epoch, cx.wall, false) {\n                \
@@ -80,7 +81,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "dropped-epoch-on-abort",
         changes: &[(
-            RUN,
+            COMMIT,
             "            Remedy::Recover { look_first, counts } => recover(look_first, counts),\n",
             "            Remedy::Recover { .. } if e.kind == BrokerErrorKind::Abort && crate::mutant(\"dropped-epoch-on-abort\") => {\n                \
              self.committed(cx, Committed::default());\n                Ok(())\n            }\n            \

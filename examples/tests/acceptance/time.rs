@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use stoat_core::app::{App, Args, Prepared};
 use stoat_core::broker::blocking::BlockingClient;
-use stoat_core::engine::executor::StopHandle;
+use stoat_core::engine::core::State;
+use stoat_core::engine::executor::Handle;
 use stoat_core::prelude::*;
 use stoat_core::record::ProduceBatch;
 use stoat_core::schedule::{Emit, Missed, Schedule, Tick, When};
@@ -202,12 +203,12 @@ impl Stage {
     /// Runs the application while `act` does something with it, then stops it.
     fn during<T: Send>(&self, act: impl FnOnce(&mut Client<'_>) -> T + Send) -> T {
         let app = self.prepare();
-        let (clients, stop) = (app.clients(), app.stop_handle());
+        let (clients, handle) = (app.clients(), app.handle());
         let client = clients("operator").expect("a client");
         std::thread::scope(|scope| {
             let acting = scope.spawn(move || {
-                let _stops = Stops(stop);
-                act(&mut Client { stage: self, client })
+                let _stops = Stops(handle.clone());
+                act(&mut Client { stage: self, client, handle })
             });
             app.run(|status| {
                 COMMITS.reached(status.run.commits);
@@ -233,7 +234,7 @@ fn none(dir: &Path) -> std::path::PathBuf {
 }
 
 /// Stops the application, also where the test fails.
-struct Stops(StopHandle);
+struct Stops(Handle);
 
 impl Drop for Stops {
     fn drop(&mut self) {
@@ -245,6 +246,7 @@ impl Drop for Stops {
 struct Client<'a> {
     stage: &'a Stage,
     client: BlockingClient,
+    handle: Handle,
 }
 
 impl Client<'_> {
@@ -287,6 +289,21 @@ impl Client<'_> {
                 return;
             }
             assert!(since.elapsed() < PATIENCE && closed.len() <= want.len(), "{closed:?}, not {want:?}");
+            COMMITS.beyond(commits);
+        }
+    }
+
+    /// Pauses the application, and waits until it is.
+    fn pause(&self) {
+        self.handle.pause().expect("it runs");
+        let since = Instant::now();
+        loop {
+            // A pause commits before it is reached.
+            let commits = COMMITS.count();
+            if self.handle.state() == State::Paused {
+                return;
+            }
+            assert!(since.elapsed() < PATIENCE, "{:?}", self.handle.state());
             COMMITS.beyond(commits);
         }
     }
@@ -349,6 +366,57 @@ fn idle_slow_and_scheduled(bootstrap: Option<String>) {
         let beats = c.beats();
         assert!(beats.len() > 20 && beats.windows(2).all(|w| w[1] == w[0] + BEAT), "{beats:?}");
     });
+}
+
+fn paused_resumed_and_stopped(bootstrap: Option<String>) {
+    let _alone = alone();
+    let stage = Stage::new(bootstrap);
+    stage.during(|c| {
+        let refused = |result: Result<()>, state: &str| {
+            let error = result.expect_err("it is the wrong state").to_string();
+            assert!(error.contains(&format!("in the state {state}:")), "{error}");
+        };
+        c.write(0, "a", "tell", [0]);
+        c.until(&["a seen"]);
+        refused(c.handle.resume(), "Running");
+        c.pause();
+        refused(c.handle.pause(), "Paused");
+        let beats = c.beats();
+        c.write(0, "a", "tell", [500]);
+        // sleep: that nothing happens for so long is what is tested
+        std::thread::sleep(IDLE);
+        assert_eq!(
+            (c.handle.state(), c.closed(), c.beats()),
+            (State::Paused, vec!["a seen".to_owned()], beats.clone())
+        );
+        c.handle.resume().expect("it is paused");
+        c.until(&["a seen", "a seen"]);
+        let since = Instant::now();
+        while c.beats().len() <= beats.len() {
+            assert!(since.elapsed() < PATIENCE, "no tick after the pause");
+            COMMITS.beyond(COMMITS.count());
+        }
+        // Stopped out of a pause; what comes meanwhile is for the next start.
+        c.pause();
+        c.write(0, "a", "tell", [700]);
+    });
+    stage.during(|c| {
+        c.until(&["a seen", "a seen", "a seen"]);
+        let beats = c.beats();
+        assert!(beats.windows(2).all(|w| w[1] == w[0] + BEAT), "each tick came, those of the pauses too: {beats:?}");
+    });
+}
+
+#[test]
+fn an_application_is_paused_resumed_and_stopped_out_of_a_pause_on_the_embedded_broker() {
+    paused_resumed_and_stopped(None);
+}
+
+#[test]
+fn an_application_is_paused_resumed_and_stopped_out_of_a_pause_on_kafka() {
+    let test = "an_application_is_paused_resumed_and_stopped_out_of_a_pause_on_kafka";
+    let Some((bootstrap, _held)) = kafka(test) else { return };
+    paused_resumed_and_stopped(Some(bootstrap));
 }
 
 #[test]

@@ -52,14 +52,19 @@ pub struct EngineParts {
 /// Where an engine is.
 ///
 /// ```text
-///     ┌──────────────── a fault, or a restart that was asked for ────────────────┐
-///     ▼                                                                          │
-/// Starting ──▶ Restoring ──▶ Running ──▶ Stopping ──▶ Stopped                    │
-///   │  ▲           │            │            │                                   │
-///   │  └─ fenced ──┤            └────────────┴───────────────────────────────────┘
-///   │              │            │            │
-///   └──────────────┴────────────┴────────────┴──▶ Failed     (`stop` before Running: straight to Stopped)
+/// Starting ──▶ Restoring ──▶ Running ── stop, restart ──▶ Stopping ──▶ Stopped
+///   ▲  │           │          │  ▲ ▲                        ▲ ▲
+///   │  └─ fenced ──┤    pause │  │ └ resume ─┐              │ │ stop, restart
+///   │              │          ▼  │ resume    │              │ │
+///   │              └───────▶ Draining ────▶ Paused ─────────┘ │
+///   │                            └────────────────────────────┘
+///   └── from each of them but Stopped: a fault, or the last commit of a restart that was asked for
+///
+/// Each but Stopped may lead to Failed; `stop` before Running leads straight to Stopped.
 /// ```
+///
+/// [`Engine::pause`] drains like a stop does, and keeps everything: lanes, producer and consumer, the claim on the application.
+/// A pause holds until [`Engine::resume`], over restarts in place too: the new generation goes from `Restoring` to `Draining`.
 ///
 /// A restart in place keeps the process, the stores' bytes and what is known about topics; lanes, processors, caches and
 /// pending timers are made anew from the last committed cut. After a fault the open epochs are dropped (*abort*); a
@@ -73,6 +78,10 @@ pub enum State {
     Restoring,
     /// Records are processed.
     Running,
+    /// A pause was asked for: no more records are dispatched; what was commits.
+    Draining,
+    /// All that was dispatched is committed; nothing happens but what keeps the application owned.
+    Paused,
     /// No more records are dispatched; the last epoch commits.
     Stopping,
     /// The last epoch is committed; nothing is open.
@@ -85,12 +94,46 @@ impl State {
     /// Whether this state may be followed by another.
     pub fn leads_to(self, next: Self) -> bool {
         match self {
-            Self::Starting => next != Self::Starting,
-            Self::Restoring => next != Self::Restoring,
-            Self::Running => matches!(next, Self::Stopping | Self::Starting | Self::Failed),
+            Self::Starting => !matches!(next, Self::Starting | Self::Paused),
+            Self::Restoring => !matches!(next, Self::Restoring | Self::Paused),
+            Self::Running => matches!(next, Self::Draining | Self::Stopping | Self::Starting | Self::Failed),
+            Self::Draining => {
+                matches!(next, Self::Paused | Self::Running | Self::Stopping | Self::Starting | Self::Failed)
+            }
+            Self::Paused => matches!(next, Self::Running | Self::Stopping | Self::Starting | Self::Failed),
             Self::Stopping => matches!(next, Self::Stopped | Self::Starting | Self::Failed),
             Self::Stopped | Self::Failed => false,
         }
+    }
+
+    /// Whether a pause may begin in this state.
+    ///
+    /// # Errors
+    /// Which state it is, when it is not `Running`.
+    pub fn may_pause(self) -> Result<()> {
+        match self {
+            Self::Running => Ok(()),
+            Self::Draining | Self::Paused => Err(self.cannot("paused", "it is already")),
+            Self::Starting | Self::Restoring => Err(self.cannot("paused", "ask again once it is Running")),
+            Self::Stopping | Self::Stopped | Self::Failed => Err(self.cannot("paused", "it does not run any more")),
+        }
+    }
+
+    /// Whether a pause may end in this state; `holds`: there is one, which a restart in place keeps.
+    ///
+    /// # Errors
+    /// Which state it is, when nothing is paused, or the application ends.
+    pub fn may_resume(self, holds: bool) -> Result<()> {
+        match self {
+            Self::Draining | Self::Paused => Ok(()),
+            Self::Starting | Self::Restoring if holds => Ok(()),
+            Self::Starting | Self::Restoring | Self::Running => Err(self.cannot("resumed", "nothing is paused")),
+            Self::Stopping | Self::Stopped | Self::Failed => Err(self.cannot("resumed", "it does not run any more")),
+        }
+    }
+
+    fn cannot(self, what: &str, why: &str) -> Error {
+        Error::new(ErrorKind::Lifecycle, format!("the application cannot be {what} in the state {self:?}: {why}"))
     }
 }
 
@@ -133,9 +176,11 @@ pub struct Engine {
     stop: bool,
     /// When the last epoch is committed, begin again instead of stopping.
     restart: bool,
+    /// A pause holds, in this generation and the next ones.
+    paused: bool,
     faults: VecDeque<u64>,
     status: Status,
-    /// When the first generation began to run.
+    /// When the first generation began to run, or the last pause ended: what schedules had due before was missed.
     started: Option<Timestamp>,
 }
 
@@ -161,6 +206,7 @@ impl Engine {
             verdicts: Verdicts::default(),
             stop: false,
             restart: false,
+            paused: false,
             faults: VecDeque::new(),
             status: Status {
                 state: State::Starting,
@@ -182,6 +228,7 @@ impl Engine {
     pub fn stop(&mut self) {
         self.stop = true;
         self.restart = false;
+        self.paused = false;
         match &mut self.phase {
             Phase::Run(run) => {
                 run.stop();
@@ -205,6 +252,47 @@ impl Engine {
             run.stop();
             self.enter(State::Stopping);
         }
+    }
+
+    /// Asks for a pause. No more records are taken, neither clock moves (timers, punctuators and schedules wait, no partition
+    /// becomes idle), what was taken is processed and commits: [`State::Draining`]. Then the engine is [`State::Paused`] until
+    /// [`Engine::resume`]: it keeps its lanes, its stores and its claim, renews them as an idle one does, and stops when another
+    /// process takes over. [`Engine::stop`] and [`Engine::restart`] work as ever; after a restart in place it is paused again.
+    ///
+    /// `now` is the time of [`Engine::advance`].
+    ///
+    /// # Errors
+    /// Which state the engine is in, when it is not `Running`; nothing has changed then.
+    pub fn pause(&mut self, now: u64) -> Result<()> {
+        self.status.state.may_pause()?;
+        if let Phase::Run(run) = &mut self.phase {
+            self.paused = true;
+            run.pause(now);
+            self.enter(State::Draining);
+        }
+        Ok(())
+    }
+
+    /// Ends a pause, also one that is not reached yet: records go on where they stood. Timers of the wall clock that became due
+    /// fire now, a punctuator of the wall clock once; a schedule does with the ticks that became due what its
+    /// [`Missed`](crate::schedule::Missed) says, as after downtime. For event time and idleness the pause has not been.
+    ///
+    /// # Errors
+    /// Which state the engine is in, when nothing is paused or it ends; nothing has changed then.
+    pub fn resume(&mut self, now: u64, wall: Timestamp) -> Result<()> {
+        self.status.state.may_resume(self.paused)?;
+        self.paused = false;
+        self.started = self.started.max(Some(wall));
+        if let Phase::Run(run) = &mut self.phase {
+            run.resume(now, wall);
+            self.enter(State::Running);
+        }
+        Ok(())
+    }
+
+    /// Whether a pause holds, reached or not.
+    pub fn is_pausing(&self) -> bool {
+        self.paused
     }
 
     fn enter(&mut self, next: State) {
@@ -273,7 +361,13 @@ impl Engine {
                 let turn = run.advance(&mut cx, events);
                 self.status.run = run.stats();
                 match turn {
-                    Ok(at) => Ok(at),
+                    Ok(at) => {
+                        if run.is_paused() && self.status.state == State::Draining {
+                            tracing::info!(epoch = self.status.run.epoch, "paused");
+                            self.enter(State::Paused);
+                        }
+                        Ok(at)
+                    }
                     Err(End::Stopped) if self.restart => {
                         self.restart = false;
                         run.tear_down(&mut self.io);
@@ -392,11 +486,18 @@ impl Engine {
         let schedules = Schedules::new(&self.graph, &places, &self.stores, &known.record.schedules, started);
         let mut run =
             Run::new(known, specs, schedules, net, gates, self.pace.clone(), self.generation, self.status.run, &mut cx);
-        if self.stop {
-            run.stop();
+        let state = match (self.stop, self.paused) {
+            (true, _) => State::Stopping,
+            (false, true) => State::Draining,
+            (false, false) => State::Running,
+        };
+        match state {
+            State::Stopping => run.stop(),
+            State::Draining => run.pause(now),
+            _ => {}
         }
         self.phase = Phase::Run(Box::new(run));
-        self.enter(if self.stop { State::Stopping } else { State::Running });
+        self.enter(state);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! Drives an engine on the calling thread, by real clocks. The only place of the engine that looks at one.
 #![expect(clippy::disallowed_methods, reason = "this is the edge where clocks are read")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -31,6 +31,66 @@ impl StopHandle {
     }
 }
 
+/// Pauses, resumes and stops a running engine, and tells where it is; may be cloned and used from anywhere.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    stop: StopHandle,
+    wish: Arc<Mutex<Wish>>,
+}
+
+impl Handle {
+    /// Where the engine is, with what was asked for counted in: after a pause it is [`State::Draining`] at once.
+    pub fn state(&self) -> State {
+        lock(&self.wish).state
+    }
+
+    /// Asks for a pause, as [`Engine::pause`]. What was taken commits, then [`Handle::state`] is [`State::Paused`]. Where a fault
+    /// comes in between, the pause begins when the engine runs again.
+    ///
+    /// # Errors
+    /// Which state the engine is in, when it is not `Running`; nothing has changed then.
+    pub fn pause(&self) -> Result<()> {
+        let mut wish = lock(&self.wish);
+        wish.state.may_pause()?;
+        (wish.paused, wish.state) = (true, State::Draining);
+        drop(wish);
+        self.stop.thread.wake_by_ref();
+        Ok(())
+    }
+
+    /// Ends a pause, as [`Engine::resume`].
+    ///
+    /// # Errors
+    /// Which state the engine is in, when nothing is paused or it ends; nothing has changed then.
+    pub fn resume(&self) -> Result<()> {
+        let mut wish = lock(&self.wish);
+        wish.state.may_resume(wish.paused)?;
+        wish.paused = false;
+        if matches!(wish.state, State::Draining | State::Paused) {
+            wish.state = State::Running;
+        }
+        drop(wish);
+        self.stop.thread.wake_by_ref();
+        Ok(())
+    }
+
+    /// Asks for a graceful stop.
+    pub fn stop(&self) {
+        self.stop.stop();
+    }
+}
+
+/// What was asked for, and where the engine is with it.
+#[derive(Debug)]
+struct Wish {
+    paused: bool,
+    state: State,
+}
+
+fn lock(wish: &Mutex<Wish>) -> MutexGuard<'_, Wish> {
+    wish.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[derive(Debug)]
 struct Unpark {
     thread: Thread,
@@ -54,6 +114,7 @@ impl Wake for Unpark {
 pub struct Executor {
     unpark: Arc<Unpark>,
     stop: Arc<AtomicBool>,
+    wish: Arc<Mutex<Wish>>,
     start: Instant,
 }
 
@@ -67,12 +128,30 @@ impl Executor {
     /// Makes an executor for the current thread.
     pub fn new() -> Self {
         let unpark = Arc::new(Unpark { thread: std::thread::current(), woken: AtomicBool::new(false) });
-        Self { unpark, stop: Arc::new(AtomicBool::new(false)), start: Instant::now() }
+        let wish = Wish { paused: false, state: State::Starting };
+        Self { unpark, stop: Arc::default(), wish: Arc::new(Mutex::new(wish)), start: Instant::now() }
     }
 
     /// A handle that stops what runs here.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle { stop: Arc::clone(&self.stop), thread: Arc::clone(&self.unpark) }
+    }
+
+    /// A handle that pauses, resumes and stops what runs here.
+    pub fn handle(&self) -> Handle {
+        Handle { stop: self.stop_handle(), wish: Arc::clone(&self.wish) }
+    }
+
+    /// Brings a wish for a pause or its end to the engine, and tells where that is; whether something changed.
+    fn grant(&self, engine: &mut Engine, now: u64) -> bool {
+        let mut wish = lock(&self.wish);
+        let changed = wish.paused != engine.is_pausing() && {
+            let done = if wish.paused { engine.pause(now) } else { engine.resume(now, Self::wall()) };
+            // What cannot be done now, in the midst of a recovery say, is tried again.
+            done.is_ok()
+        };
+        wish.state = engine.status().state;
+        changed
     }
 
     /// Monotonic time in ms.
@@ -104,7 +183,9 @@ impl Executor {
             // A swap and not a store: who woke before it is then heard below, whatever told it that there is something.
             self.unpark.woken.swap(false, Ordering::AcqRel);
             let now = self.now();
-            let deadline = engine.advance(now, Self::wall())?;
+            let advanced = engine.advance(now, Self::wall());
+            let changed = self.grant(engine, now);
+            let deadline = advanced?;
             let status = engine.status();
             if status.state == State::Stopped {
                 watch(&status);
@@ -133,7 +214,7 @@ impl Executor {
                 ));
             }
             engine.notify(&waker);
-            if self.unpark.woken.load(Ordering::Acquire) || deadline.is_some_and(|d| d <= now) {
+            if changed || self.unpark.woken.load(Ordering::Acquire) || deadline.is_some_and(|d| d <= now) {
                 continue;
             }
             let longest = every.as_millis() as u64;

@@ -668,6 +668,18 @@ impl Ingest {
         }
     }
 
+    /// Nothing was dispatched from `since` to `now` because the application was paused: no silence was heard meanwhile, and
+    /// no partition was waited for.
+    pub fn stood_still(&mut self, since: u64, now: u64) {
+        // What happened meanwhile counts as happening now.
+        let later = |t: u64| t.min(since) + now.saturating_sub(since);
+        for input in &mut self.inputs {
+            input.last_record = later(input.last_record);
+            (input.asked, input.confirmed) = (later(input.asked), later(input.confirmed));
+            input.waiting_since = input.waiting_since.map(later);
+        }
+    }
+
     /// Where each partition stands: what a barrier that is sent now commits.
     pub fn cuts(&self) -> Vec<InputCut> {
         self.inputs

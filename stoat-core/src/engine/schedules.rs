@@ -60,7 +60,7 @@ impl Scheduled {
 /// All schedules of a topology.
 pub struct Schedules {
     all: Vec<Scheduled>,
-    /// Since when the process runs: what was due before was missed.
+    /// Since when the process runs, pauses aside: what was due before was missed.
     started: Timestamp,
 }
 
@@ -99,6 +99,11 @@ impl Schedules {
             })
             .collect();
         Self { all, started }
+    }
+
+    /// What was due by then was missed: the application was paused.
+    pub fn missed_until(&mut self, wall: Timestamp) {
+        self.started = self.started.max(wall);
     }
 
     /// Their names.

@@ -8,38 +8,32 @@
 //! recovery:     [ReadEpochs, when fenced] ─ Init ─ ReadEpochs ─ RestoreBounds ─ Restore ─ Ready
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+mod decide;
+mod reencode;
+mod restore;
+mod topics;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::epoch::{ChangelogTarget, changelog_batch, epoch_batch};
-use super::epoch_record::{
-    ChangelogRecord, EPOCH_KEY, EpochRecord, InputCut, PLAN_KEY, PartitionRule, PlanRecord, decode,
-};
+use super::epoch::ChangelogTarget;
+use super::epoch_record::{EPOCH_KEY, EpochRecord, PLAN_KEY, PlanRecord, decode};
 use super::io::{Io, Reaction};
 use super::remedy::{Call, Remedy, remedy};
-use super::writer::WriteJob;
 use crate::broker::{Bounds, BrokerError, BrokerErrorKind, Command, Fetched, NewTopic, Reply, TopicInfo, Transaction};
-use crate::config::{Config, Reset, StartOffsets};
+use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gate::Decision;
-use crate::id::{Generation, NextOffset, StoreId, TopicPartition};
+use crate::id::{Generation, NextOffset, TopicPartition};
 use crate::plan::{Plan, epoch_topic};
 use crate::record::{Headers, ProduceBatch};
-use crate::store::layout::row_of_local;
-use crate::store::restore::{
-    ChangelogFacts, FoundChangelog, Placement, RecordedChangelog, Replay, RestoreDecision, decide,
-};
-use crate::store::{ByteStore, Row, StoreKind, StoreSet};
+use crate::store::{ByteStore, StoreSet};
 use crate::time::Timestamp;
-use crate::topology::graph::{Graph, Reencode};
+use crate::topology::graph::Graph;
 
-/// How long tombstones stay in changelogs that we create (I-11).
-const DELETE_RETENTION: Duration = Duration::from_hours(7 * 24);
-/// What clocks may differ and a restore may take, taken off the time that tombstones live.
-const STAMP_MARGIN: Duration = Duration::from_mins(30);
-/// Partitions that are restored side by side.
-const RESTORE_WIDTH: usize = 8;
+use restore::Restore;
+use topics::{missing_topics, names, replication, settings};
+
 /// Bytes of one fetch while restoring.
 const RESTORE_FETCH: usize = 1 << 20;
 /// Records of the epoch topic that are looked at first, from its end.
@@ -58,7 +52,7 @@ pub struct Known {
     pub plan: Plan,
     /// The epoch topic.
     pub epochs: Arc<str>,
-    /// Where the changelogs are, by [`StoreId`].
+    /// Where the changelogs are, by [`StoreId`](crate::id::StoreId).
     pub targets: Vec<ChangelogTarget>,
     /// The plan record as of the claim.
     pub plan_record: PlanRecord,
@@ -161,15 +155,6 @@ pub struct Start {
     report: RestoreReport,
     /// What speaks against a start.
     refusal: Option<Error>,
-}
-
-struct Restore {
-    replays: Vec<Replay>,
-    todo: Vec<(usize, TopicPartition, NextOffset)>,
-    open: BTreeMap<TopicPartition, usize>,
-    /// Write jobs under way: the partition to go on with, and whether it is through.
-    writing: BTreeMap<u64, Option<(TopicPartition, bool)>>,
-    finishing: bool,
 }
 
 /// What a start needs from outside.
@@ -550,78 +535,6 @@ impl Start {
         }
     }
 
-    // --- topics ------------------------------------------------------------------------------------------------------
-
-    fn outer_topics(graph: &Graph, config: &Config) -> Vec<Arc<str>> {
-        let all: BTreeSet<&str> = graph
-            .sources
-            .iter()
-            .map(|s| s.topic.as_str())
-            .chain(graph.sinks.iter().map(|s| s.topic.as_str()))
-            .chain(config.dead_letter_topic.as_deref())
-            .collect();
-        all.into_iter().map(Arc::from).collect()
-    }
-
-    fn topics_described(&mut self, cx: &mut StartCx<'_>, found: Vec<Option<TopicInfo>>) -> Result<()> {
-        letters_have_a_topic(cx)?;
-        let asked = Self::outer_topics(cx.graph, cx.config);
-        let missing: Vec<String> =
-            asked.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(n, _)| n.to_string()).collect();
-        if !missing.is_empty() {
-            if !cx.config.create_topics {
-                self.go(Step::Names(missing), cx.now);
-                return Ok(());
-            }
-            let new = |name: &String| NewTopic {
-                name: name.as_str().into(),
-                partitions: cx.config.topic_partitions as i32,
-                replication: replication(cx.config),
-                // Retention goes by the records' own time: with a broker's default of a week, old events would be deleted
-                // before they are read.
-                config: settings(&[("retention.ms", "-1")]),
-            };
-            self.go(Step::CreateTopics(missing.iter().map(new).collect()), cx.now);
-            return Ok(());
-        }
-        self.topics = found.into_iter().flatten().map(|t| (t.name.to_string(), t)).collect();
-        let counts = self.topics.iter().map(|(n, t)| (n.clone(), t.partitions)).collect();
-        let mut plan = Plan::new(cx.graph, cx.config.application_id()?, cx.config.lane_count(), &counts)?;
-        if let Some(topic) = &cx.config.dead_letter_topic {
-            plan.add_letters(topic, counts[topic]);
-        }
-        plan.sink_limits = plan.sink_topics.iter().map(|t| self.limit(cx.config, t)).collect();
-        self.plan = Some(plan);
-        self.go(Step::Group, cx.now);
-        Ok(())
-    }
-
-    /// The size above which the broker surely refuses a record of a topic. With compression nobody knows.
-    fn limit(&self, config: &Config, topic: &str) -> usize {
-        let compressed = ["compression.codec", "compression.type"]
-            .iter()
-            .any(|name| config.kafka_client.get(*name).is_some_and(|codec| codec != "none"));
-        let told = self.topics[topic].setting("max.message.bytes").and_then(|v| v.parse().ok());
-        told.filter(|_| !compressed).unwrap_or(usize::MAX)
-    }
-
-    /// All partitions of the changelogs that exist.
-    fn changelog_partitions(&self) -> Vec<TopicPartition> {
-        if self.recovering || !self.targets.is_empty() {
-            let all = self.targets.iter();
-            return all.flat_map(|t| (0..t.partitions).map(|p| TopicPartition::new(t.topic.clone(), p))).collect();
-        }
-        let all = self.internals.iter().skip(1).flatten();
-        all.flat_map(|t| (0..t.partitions).map(|p| TopicPartition::new(t.name.clone(), p))).collect()
-    }
-
-    fn take_bounds(&mut self, bounds: &[Bounds]) {
-        self.changelog_bounds.clear();
-        for (tp, b) in self.changelog_partitions().iter().zip(bounds) {
-            self.changelog_bounds.entry(tp.topic.to_string()).or_default().insert(tp.partition, *b);
-        }
-    }
-
     // --- the epoch topic ---------------------------------------------------------------------------------------------
 
     fn fetch_epochs(cx: &mut StartCx<'_>) -> Result<()> {
@@ -684,442 +597,6 @@ impl Start {
         Ok(())
     }
 
-    // --- the decision where to begin -----------------------------------------------------------------------------------
-
-    fn decide(&mut self, cx: &StartCx<'_>) {
-        let decided = self.refuse_lost_changelogs(cx.graph).and_then(|()| match self.record.take() {
-            Some(r) => self.decide_by_record(cx, r),
-            None => self.decide_first(cx),
-        });
-        let mut record = match decided {
-            Ok(record) => record,
-            Err(e) => {
-                self.refusal = Some(e);
-                self.go(Step::Probe, cx.now);
-                return;
-            }
-        };
-        if let Some(text) = self.differing_copy(cx, &record) {
-            match cx.config.start_offsets {
-                Some(StartOffsets::Record) => tracing::warn!("{text}; going on from the epoch record"),
-                Some(StartOffsets::Group) => {
-                    tracing::warn!("{text}; going on from the consumer group");
-                    for (input, offset) in self.plan().inputs.clone().iter().zip(self.group_offsets.clone()) {
-                        if let Some(next) = offset {
-                            let watermark = record.input(&input.partition).map_or(Timestamp::MIN, |c| c.watermark);
-                            record.set_input(&input.partition, InputCut { next, watermark });
-                        }
-                    }
-                }
-                None => {
-                    self.refusal = Some(Error::new(ErrorKind::State, text));
-                    self.go(Step::Probe, cx.now);
-                    return;
-                }
-            }
-        }
-        self.record = Some(record);
-        let plan = self.plan();
-        let found = &self.internals[1..];
-        let missing: Vec<NewTopic> = plan
-            .changelogs
-            .iter()
-            .zip(found)
-            .filter(|(_, f)| f.is_none())
-            .map(|(c, _)| NewTopic {
-                name: c.topic.clone(),
-                partitions: c.partitions,
-                replication: replication(cx.config),
-                config: settings(&[
-                    ("cleanup.policy", "compact"),
-                    ("delete.retention.ms", &DELETE_RETENTION.as_millis().to_string()),
-                    ("message.timestamp.type", "CreateTime"),
-                ]),
-            })
-            .collect();
-        self.go(if missing.is_empty() { Step::Changelogs } else { Step::CreateChangelogs(missing) }, cx.now);
-    }
-
-    fn refuse_lost_changelogs(&self, graph: &Graph) -> Result<()> {
-        let Some(recorded) = &self.plan_record else {
-            return Ok(());
-        };
-        for (c, found) in self.plan().changelogs.iter().zip(&self.internals[1..]) {
-            let Some(known) = recorded.changelogs.get(&*c.topic) else {
-                continue;
-            };
-            let refuse = |why: String| Err(Error::new(ErrorKind::Topic, format!("changelog `{}`: {why}", c.topic)));
-            let Some(found) = found else {
-                return refuse(
-                    "it is missing, but the application has state in it: bring the topic back, or begin anew under another application id".to_owned(),
-                );
-            };
-            if found.partitions != known.partitions {
-                return refuse(format!(
-                    "it has {} partitions, the application wrote it with {}: partitions must not be added to a changelog; bring back the old count",
-                    found.partitions, known.partitions
-                ));
-            }
-            if known.codec != c.key_codec && reencoding(graph, &c.name, &known.codec).is_none() {
-                return refuse(format!(
-                    "its keys were written by codec {}, the topology now declares {}: go back to the old codec; or let the next \
-                     start write them anew with `app.reencode::<Key, Old, New>(\"{}\")`; or name the store anew and rebuild it",
-                    known.codec, c.key_codec, c.name
-                ));
-            }
-            if known.kind != c.kind {
-                return refuse(format!(
-                    "store `{}` was a {:?}, the topology now declares a {:?}: name the store anew",
-                    c.name, known.kind, c.kind
-                ));
-            }
-        }
-        for lost in recorded.changelogs.values() {
-            if !self.plan().changelogs.iter().any(|c| c.name == lost.store) {
-                tracing::warn!(
-                    "store `{}` is no longer in the topology: its changelog is kept; if it was renamed, name it `{}` again",
-                    lost.store,
-                    lost.store
-                );
-            }
-        }
-        Ok(())
-    }
-
-    fn decide_by_record(&self, cx: &StartCx<'_>, mut record: EpochRecord) -> Result<EpochRecord> {
-        let ids = self.plan_record.as_ref().map(|p| &p.sources);
-        let mut inputs = BTreeMap::new();
-        std::mem::swap(&mut inputs, &mut record.inputs);
-        for (input, bounds) in self.plan().inputs.iter().zip(&self.input_bounds) {
-            let (tp, topic) = (&input.partition, input.partition.topic.to_string());
-            let id = self.topics.get(&topic).map_or("", |t| t.id.as_str());
-            if let Some(known) = ids.and_then(|m| m.get(&topic))
-                && !known.is_empty()
-                && !id.is_empty()
-                && known != id
-            {
-                return Err(Error::new(
-                    ErrorKind::Topic,
-                    format!(
-                        "source topic `{topic}` is another topic than the application read (its id was {known}, now it is {id}): \
-                         it was deleted and made anew; begin anew under another application id"
-                    ),
-                ));
-            }
-            let cut = inputs.get(&topic).and_then(|m| m.get(&tp.partition)).copied();
-            let cut = match cut {
-                Some(c) if c.next < bounds.start || c.next > bounds.end => {
-                    return Err(Error::new(
-                        ErrorKind::Topic,
-                        format!(
-                            "{tp}: the application goes on at offset {}, but the log goes from {} to {}: records were lost; \
-                             bring them back, or begin anew under another application id",
-                            c.next, bounds.start, bounds.end
-                        ),
-                    ));
-                }
-                Some(c) => c,
-                // A partition that appeared later starts at its beginning, whatever the policy (N9).
-                None if inputs.contains_key(&topic) => InputCut { next: bounds.start, watermark: Timestamp::MIN },
-                None => InputCut { next: reset(cx.config, bounds), watermark: Timestamp::MIN },
-            };
-            record.set_input(tp, cut);
-        }
-        Ok(record)
-    }
-
-    fn decide_first(&self, cx: &StartCx<'_>) -> Result<EpochRecord> {
-        let holding = self.changelog_bounds.iter().find(|(_, ps)| ps.values().any(|b| b.end > b.start));
-        if let Some((topic, _)) = holding {
-            let all = self.group_offsets.iter().all(Option::is_some);
-            if !(cx.config.take_over && all) {
-                return Err(Error::new(
-                    ErrorKind::State,
-                    format!(
-                        "changelog `{topic}` holds records, but the application has no epoch record: its epoch topic was lost, or the \
-                         state is that of a Kafka Streams application. Bring `{}` back; or, to go on from the consumer group's \
-                         committed offsets, set `stoat.start.take-over: true`{}; or begin anew under another application id",
-                        epoch_topic(cx.config.application_id()?),
-                        if all { "" } else { " (not all partitions have committed offsets, so this is refused too)" },
-                    ),
-                ));
-            }
-        }
-        let mut record = EpochRecord { wall: cx.wall, ..EpochRecord::default() };
-        for ((input, bounds), committed) in self.plan().inputs.iter().zip(&self.input_bounds).zip(&self.group_offsets) {
-            let next = committed.filter(|o| (bounds.start..=bounds.end).contains(o));
-            let next = next.unwrap_or_else(|| reset(cx.config, bounds));
-            record.set_input(&input.partition, InputCut { next, watermark: Timestamp::MIN });
-        }
-        Ok(record)
-    }
-
-    /// A group's copy that is there and different, in words.
-    fn differing_copy(&self, cx: &StartCx<'_>, record: &EpochRecord) -> Option<String> {
-        let Owner::Seen(Some(_)) = &self.first_owner else {
-            return None;
-        };
-        let inputs = self.plan().inputs.iter().zip(&self.group_offsets);
-        let mut differing = inputs.filter_map(|(input, group)| {
-            let ours = record.input(&input.partition)?.next;
-            let theirs = (*group)?;
-            (ours != theirs).then(|| format!("{}: epoch record {ours}, group {theirs}", input.partition))
-        });
-        let first = differing.next()?;
-        let more = differing.count();
-        Some(format!(
-            "the consumer group `{}` has other offsets than the application's epoch record ({first}{}): somebody else committed to the \
-             group. Set `stoat.start.offsets: record` to go on where the application stood, or `group` to go on from the group's offsets \
-             (its state then does not match them)",
-            cx.config.application_id().unwrap_or_default(),
-            if more > 0 { format!(", and {more} more partitions") } else { String::new() },
-        ))
-    }
-
-    fn changelogs_described(&mut self) -> Result<()> {
-        let mut targets = Vec::new();
-        let mut record = PlanRecord::default();
-        for (c, found) in self.plan().changelogs.iter().zip(&self.internals[1..]) {
-            let found = found.as_ref().ok_or_else(|| {
-                Error::new(ErrorKind::Topic, format!("changelog `{}` was created but is not there: try again", c.topic))
-            })?;
-            if let Some(policy) = found.setting("cleanup.policy")
-                && !policy.contains("compact")
-            {
-                return Err(Error::new(
-                    ErrorKind::Topic,
-                    format!(
-                        "changelog `{}` has cleanup.policy={policy}: state older than its retention would be lost; set cleanup.policy=compact",
-                        c.topic
-                    ),
-                ));
-            }
-            record.changelogs.insert(
-                c.topic.to_string(),
-                ChangelogRecord {
-                    store: c.name.clone(),
-                    id: found.id.clone(),
-                    partitions: found.partitions,
-                    rule: PartitionRule::Hash,
-                    codec: c.key_codec.clone(),
-                    kind: c.kind,
-                },
-            );
-            targets.push(ChangelogTarget {
-                topic: c.topic.clone(),
-                topic_id: found.id.clone(),
-                partitions: found.partitions,
-                delete_retention: FoundChangelog::new(found, BTreeMap::new()).delete_retention,
-            });
-        }
-        for (name, topic) in &self.topics {
-            if self.plan().inputs.iter().any(|i| *i.partition.topic == **name) {
-                record.sources.insert(name.clone(), topic.id.clone());
-            }
-        }
-        self.targets = targets;
-        // What the plan of the predecessor knew stays known until the claim: the restore compares with it.
-        if let Some(old) = self.plan_record.take() {
-            for (topic, c) in old.changelogs {
-                record.changelogs.insert(topic, c);
-            }
-        }
-        self.plan_record = Some(record);
-        Ok(())
-    }
-
-    fn claim(&mut self, cx: &StartCx<'_>, epochs: &Arc<str>) -> Command {
-        let mut record = self.record.clone().unwrap_or_default();
-        record.incarnation.clone_from(&self.incarnation);
-        record.claim = true;
-        let batch = epoch_batch(epochs, &record, self.plan_record.as_ref(), cx.wall);
-        let offsets = self.plan().inputs.iter().filter_map(|i| {
-            let cut = record.input(&i.partition)?;
-            Some((i.partition.clone(), cut.next))
-        });
-        let offsets = offsets.collect();
-        self.record = Some(record);
-        Command::Transact(Arc::new(Transaction { batches: vec![batch], offsets, ..Transaction::default() }))
-    }
-
-    // --- a new codec -------------------------------------------------------------------------------------------------
-
-    /// The places of the changelogs whose keys another codec wrote, and that codec.
-    fn outdated(&self) -> impl Iterator<Item = (usize, &str)> {
-        let recorded = self.plan_record.as_ref().map(|p| &p.changelogs);
-        self.plan().changelogs.iter().enumerate().filter_map(move |(i, c)| {
-            let known = recorded?.get(&*c.topic)?;
-            (known.codec != c.key_codec).then_some((i, known.codec.as_str()))
-        })
-    }
-
-    /// Says of all stores that their keys are as the topology declares them.
-    fn take_new_codecs(&mut self) {
-        let Some(record) = &mut self.plan_record else { return };
-        for c in self.plan.iter().flat_map(|p| &p.changelogs) {
-            if let Some(known) = record.changelogs.get_mut(&*c.topic) {
-                known.codec.clone_from(&c.key_codec);
-            }
-        }
-    }
-
-    /// All rows of the stores that another codec wrote, written anew, and the plan that says so, in one transaction.
-    fn reencode(&mut self, cx: &StartCx<'_>, epochs: &Arc<str>) -> Result<Command> {
-        let (mut all, mut weight) = (Vec::new(), 0);
-        for (i, from) in self.outdated() {
-            let c = &self.plan().changelogs[i];
-            let how = reencoding(cx.graph, &c.name, from).ok_or_else(|| {
-                Error::new(ErrorKind::Internal, format!("store `{}` is to be re-encoded, but nothing says how", c.name))
-            })?;
-            tracing::warn!(
-                "the keys of store `{}`, written by codec {from}, are written anew with {}",
-                c.name,
-                c.key_codec
-            );
-            let rows =
-                reencoded(&*cx.stores[i], c.kind, how, cx.wall).map_err(|e| e.at(format!("store `{}`", c.name)))?;
-            weight += rows
-                .iter()
-                .map(|r| size_of::<Row>() + 2 * r.key.len() + r.value.as_ref().map_or(0, Vec::len))
-                .sum::<usize>();
-            all.push((StoreId(i as u32), rows));
-        }
-        let budget = cx.config.memory_budget.as_u64();
-        if weight as u64 > budget {
-            return Err(Error::new(
-                ErrorKind::State,
-                format!(
-                    "to write keys anew with another codec takes {weight} bytes of memory, in one transaction: set \
-                     `stoat.memory.budget` above that for this start; it is {budget} now"
-                ),
-            ));
-        }
-        let before = self.plan_record.clone();
-        self.take_new_codecs();
-        let record = self.record.clone().unwrap_or_default();
-        let epoch = epoch_batch(epochs, &record, self.plan_record.as_ref(), cx.wall);
-        // Until it is committed the plan is that of before.
-        self.plan_record = before;
-        let batches = vec![changelog_batch(&self.targets, &all), epoch];
-        Ok(Command::Transact(Arc::new(Transaction { batches, ..Transaction::default() })))
-    }
-
-    // --- restore -----------------------------------------------------------------------------------------------------
-
-    fn begin_restore(&mut self, cx: &mut StartCx<'_>) -> Result<()> {
-        let record = self.record.clone().unwrap_or_default();
-        if cx.stores.is_empty() {
-            for c in &self.plan().changelogs {
-                cx.stores.push(cx.set.open(&c.name, c.kind)?);
-            }
-        }
-        let mut report = RestoreReport::default();
-        let (mut replays, mut todo) = (Vec::new(), Vec::new());
-        for (i, c) in self.plan().changelogs.iter().enumerate() {
-            let store = &cx.stores[i];
-            store.begin(cx.generation);
-            let bounds = self.changelog_bounds.get(&*c.topic).cloned().unwrap_or_default();
-            let target = &self.targets[i];
-            let described = self.internals.get(i + 1).and_then(Option::as_ref);
-            let found = match described {
-                Some(t) => FoundChangelog::new(t, bounds.clone()),
-                None => FoundChangelog {
-                    topic_id: target.topic_id.clone(),
-                    bounds: bounds.clone(),
-                    delete_retention: target.delete_retention,
-                },
-            };
-            let recorded =
-                self.plan_record.as_ref().and_then(|p| p.changelogs.get(&*c.topic)).map(|r| RecordedChangelog {
-                    topic_id: r.id.clone(),
-                    ends: record.changelogs.get(&*c.topic).cloned().unwrap_or_default(),
-                });
-            let facts = ChangelogFacts { topic: c.topic.clone(), recorded, found: Some(found.clone()) };
-            let stamp = store.stamp()?;
-            let kept = match decide(stamp.as_ref(), &facts, cx.wall, STAMP_MARGIN) {
-                RestoreDecision::Tail { .. } => stamp,
-                RestoreDecision::Rebuild { reason } => {
-                    if stamp.is_some() {
-                        tracing::warn!("store `{}` is rebuilt from its changelog: {reason}", c.name);
-                        store.clear()?;
-                    }
-                    report.rebuilt += 1;
-                    None
-                }
-                RestoreDecision::Refuse { reason } => return Err(reason.into_error()),
-            };
-            let placement = Placement::LaneKey { partitions: target.partitions };
-            let replay = Replay::new(c.kind, c.topic.clone(), &found, placement, kept.as_ref(), cx.wall);
-            for (tp, from) in replay.positions() {
-                let b = bounds[&tp.partition];
-                report.in_changelogs += (b.end - b.start) as u64;
-                if from < b.end {
-                    todo.push((i, tp, from));
-                }
-            }
-            replays.push(replay);
-        }
-        self.report = report;
-        todo.reverse();
-        self.go(Step::Restore, cx.now);
-        self.restore =
-            Some(Restore { replays, todo, open: BTreeMap::new(), writing: BTreeMap::new(), finishing: false });
-        self.more(cx);
-        Ok(())
-    }
-
-    fn more(&mut self, cx: &mut StartCx<'_>) {
-        let epoch = self.record.as_ref().map_or_else(Default::default, |r| r.epoch);
-        let Some(r) = &mut self.restore else { return };
-        while r.open.len() < RESTORE_WIDTH
-            && let Some((i, tp, from)) = r.todo.pop()
-        {
-            cx.io.submit(Command::Open { partition: tp.clone(), offset: from });
-            cx.io.fetch(tp.clone(), RESTORE_FETCH);
-            r.open.insert(tp, i);
-        }
-        if r.open.is_empty() && r.writing.is_empty() && !r.finishing {
-            r.finishing = true;
-            let batches = r.replays.iter_mut().zip(cx.stores.iter()).map(|(p, s)| (Arc::clone(s), p.finish(epoch)));
-            let batches: Vec<_> = batches.collect();
-            let id = cx.io.write(|id| WriteJob { id, generation: cx.generation, batches, flush: true });
-            r.writing.insert(id, None);
-        }
-    }
-
-    fn restored(&mut self, cx: &mut StartCx<'_>, f: &Fetched) -> Result<()> {
-        let Some(r) = &mut self.restore else { return Ok(()) };
-        let Some(&i) = r.open.get(&f.partition) else {
-            return Ok(());
-        };
-        self.report.replayed += f.batch.len() as u64;
-        let batch = r.replays[i].batch(f, cx.wall)?;
-        let end = self.changelog_bounds[&*f.partition.topic][&f.partition.partition].end;
-        let through = f.caught_up || f.position >= end;
-        let batches = vec![(Arc::clone(&cx.stores[i]), batch)];
-        let id = cx.io.write(|id| WriteJob { id, generation: cx.generation, batches, flush: false });
-        r.writing.insert(id, Some((f.partition.clone(), through)));
-        Ok(())
-    }
-
-    fn written(&mut self, cx: &mut StartCx<'_>, job: u64, result: Result<()>) -> Result<()> {
-        let Some(r) = &mut self.restore else { return Ok(()) };
-        let Some(what) = r.writing.remove(&job) else {
-            return Ok(());
-        };
-        result?;
-        if let Some((tp, through)) = what {
-            if through {
-                r.open.remove(&tp);
-                cx.io.submit(Command::Close { partition: tp });
-            } else {
-                cx.io.fetch(tp, RESTORE_FETCH);
-            }
-            self.more(cx);
-        }
-        Ok(())
-    }
-
     fn ready(&mut self) -> Outcome {
         let plan = self.plan.take().expect("the plan is made in the first step");
         let known = Known {
@@ -1134,55 +611,6 @@ impl Start {
     }
 }
 
-/// What writes the keys of a store anew that the codec `from` wrote.
-fn reencoding<'a>(graph: &'a Graph, store: &str, from: &str) -> Option<&'a Reencode> {
-    graph.reencode.iter().find(|r| r.store == store && r.from == from)
-}
-
-/// The rows that turn a store's keys into those of another codec: one per key, so that their order does not matter.
-fn reencoded(store: &dyn ByteStore, kind: StoreKind, how: &Reencode, now: Timestamp) -> Result<Vec<Row>> {
-    let mut rows: BTreeMap<Vec<u8>, Row> = BTreeMap::new();
-    let mut old = Vec::new();
-    let mut done = Ok(());
-    store.scan(None, None, &mut |key, value| {
-        match reencoded_row(kind, how, key, value, now) {
-            Ok((row, lane_key)) => {
-                old.push((key.to_vec(), lane_key, row.timestamp));
-                if rows.insert(row.key.clone(), row).is_some() {
-                    done = Err(Error::new(
-                        ErrorKind::State,
-                        "two of its keys are one under the new codec, so one would be lost: choose a codec that tells them apart",
-                    ));
-                }
-            }
-            Err(e) => done = Err(e),
-        }
-        done.is_ok()
-    })?;
-    done?;
-    for (key, lane_key, timestamp) in old {
-        rows.entry(key).or_insert_with_key(|key| Row { key: key.clone(), lane_key, value: None, timestamp });
-    }
-    Ok(rows.into_values().collect())
-}
-
-/// A row under its new key, and the length of its old lane key.
-fn reencoded_row(kind: StoreKind, how: &Reencode, key: &[u8], value: &[u8], now: Timestamp) -> Result<(Row, usize)> {
-    let mut row = row_of_local(kind, key, value)?;
-    if kind != StoreKind::TimestampedKeyValue {
-        // Its kind keeps none.
-        row.timestamp = now.max(Timestamp(0));
-    }
-    let (lane_key, tail) = key.split_at(row.lane_key);
-    row.key.clear();
-    (how.key)(lane_key, &mut row.key).map_err(|e| {
-        Error::new(ErrorKind::State, format!("a key of {} bytes is none of codec {}: {e}", lane_key.len(), how.from))
-    })?;
-    row.lane_key = row.key.len();
-    row.key.extend_from_slice(tail);
-    Ok((row, lane_key.len()))
-}
-
 /// The end of a process that is no longer the owner.
 pub fn taken_over(owner: Option<&str>) -> Error {
     Error::new(
@@ -1192,63 +620,4 @@ pub fn taken_over(owner: Option<&str>) -> Error {
             owner.unwrap_or("its epoch record is gone")
         ),
     )
-}
-
-fn missing_topics(missing: &[String], all: &[String]) -> Error {
-    let mut text = Vec::new();
-    for name in missing {
-        let near = all
-            .iter()
-            .map(|t| (t, strsim::normalized_damerau_levenshtein(t, name)))
-            .filter(|(_, score)| *score > 0.6)
-            .max_by(|a, b| a.1.total_cmp(&b.1));
-        text.push(match near {
-            Some((t, _)) => format!("topic `{name}` does not exist: did you mean `{t}`?"),
-            None => format!("topic `{name}` does not exist"),
-        });
-    }
-    Error::new(
-        ErrorKind::Topic,
-        format!("{}; topics are not created unless `stoat.topics.create` is `true`", text.join("; ")),
-    )
-}
-
-fn reset(config: &Config, bounds: &Bounds) -> NextOffset {
-    match config.start_reset {
-        Reset::Earliest => bounds.start,
-        Reset::Latest => bounds.end,
-    }
-}
-
-fn replication(config: &Config) -> i32 {
-    if config.topic_replication == 0 { -1 } else { config.topic_replication as i32 }
-}
-
-fn settings(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
-}
-
-fn names(topics: &[NewTopic]) -> String {
-    topics.iter().map(|t| format!("`{}`", t.name)).collect::<Vec<_>>().join(", ")
-}
-
-/// Where dead letters may be written, a topic for them is named.
-fn letters_have_a_topic(cx: &StartCx<'_>) -> Result<()> {
-    let c = cx.config;
-    let written = c.dead_letter_dropped || c.gates().contains(&Some(Decision::DeadLetter));
-    if written && c.dead_letter_topic.is_none() {
-        return Err(Error::new(
-            ErrorKind::Config,
-            "records are to become dead letters, but there is no topic for them: set `stoat.dead-letter.topic`",
-        ));
-    }
-    if let Some(topic) = c.dead_letter_topic.as_ref().filter(|t| cx.graph.sources.iter().any(|s| s.topic == **t)) {
-        return Err(Error::new(
-            ErrorKind::Config,
-            format!(
-                "`stoat.dead-letter.topic` is `{topic}`, which the application reads: what fails comes again for ever"
-            ),
-        ));
-    }
-    Ok(())
 }

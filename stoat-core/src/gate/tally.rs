@@ -10,17 +10,20 @@ pub enum Dropped {
     NullKey,
     /// `with_value`: it has no value.
     NullValue,
+    /// `drop_late`: the watermark has passed it.
+    Late,
 }
 
 impl Dropped {
     /// All reasons, as the metric names them.
-    pub const ALL: [Self; 2] = [Self::NullKey, Self::NullValue];
+    pub const ALL: [Self; 3] = [Self::NullKey, Self::NullValue, Self::Late];
 
     /// The reason in metrics and headers.
     pub fn name(self) -> &'static str {
         match self {
             Self::NullKey => "null_key",
             Self::NullValue => "null_value",
+            Self::Late => "late",
         }
     }
 
@@ -29,6 +32,7 @@ impl Dropped {
         match self {
             Self::NullKey => "the record has no key, and what follows needs one",
             Self::NullValue => "the record has no value, and what follows needs one",
+            Self::Late => "the record is late: its time is before the watermark",
         }
     }
 }

@@ -244,7 +244,31 @@ fn t24_records_that_operators_leave_out_are_counted_by_reason_and_dead_lettered_
     assert_eq!(letters(&mut d), ["-=x maybe 0 0 dropped null_key", "k=- maybe 0 1 dropped null_value"]);
     assert_eq!(d.read::<Texts>().unwrap().len(), 1);
     let tally = d.tally();
-    assert_eq!((tally.dropped, tally.letters), ([1, 1], 2));
+    assert_eq!((tally.dropped, tally.letters), ([1, 1, 0], 2));
+}
+
+#[test]
+fn t24_late_records_are_dropped_counted_and_dead_lettered_where_the_topology_says_so() {
+    let declare = |t: &mut Topology| {
+        t.source::<In>().drop_late().map_values(|n| n + 1).sink::<Out>();
+    };
+    let count = |d: &TestDriver| d.counter(crate::metrics::LATE_RECORDS);
+    for dead_letters in [Some("letters".to_owned()), None] {
+        let asked = dead_letters.is_some();
+        let mut d = TestDriver::with_options(graph(declare), Options { dead_letters, ..Options::default() }).unwrap();
+        // What lies at the watermark is not late.
+        for time in [20_000, 20_000, 19_999, 20_001] {
+            d.pipe::<In>(&"k".to_owned(), &(time as u64), time).unwrap();
+        }
+        let got: Vec<u64> = d.read::<Out>().unwrap().into_iter().map(|r| r.value).collect();
+        assert_eq!(got, [20_001, 20_001, 20_002]);
+        let tally = d.tally();
+        assert_eq!((tally.dropped, tally.letters, count(&d)), ([0, 0, 1], u64::from(asked), 1));
+        if asked {
+            let letter = letters(&mut d);
+            assert!(letter.len() == 1 && letter[0].ends_with("in 0 2 dropped late"), "{letter:?}");
+        }
+    }
 }
 
 #[test]
@@ -350,7 +374,7 @@ fn counters_exist_at_zero_and_count_what_has_committed() {
         |reason: &str| counters.all().get(&format!("stoat.dropped.records.total{{reason={reason:?}}}")).copied();
     counters.during(|| {
         Tally::describe();
-        for reason in ["null_key", "null_value", "decode", "process", "produce"] {
+        for reason in ["null_key", "null_value", "late", "decode", "process", "produce"] {
             assert_eq!(value(reason), Some(0), "{reason}");
         }
         let mut tally = Tally::default();

@@ -2,16 +2,15 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::{Child, CurrentKey, Field, LaneCx, Operator, StateOperator, Weight, take};
+use super::{Child, CurrentKey, Field, LaneCx, Operator, StateOperator, take};
 use crate::codec::{Decode, Encode};
 use crate::engine::tag::Path;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, StoreId, SubTopologyId};
+use crate::id::{StoreId, SubTopologyId};
 use crate::record::{Headers, Record};
-use crate::store::keyed::{encode_error, state_error};
-use crate::store::merge::merged;
-use crate::store::overlay::{KeyBytes, Overlay, Slot};
-use crate::store::{ByteStore, Row};
+use crate::store::ByteStore;
+use crate::store::overlay::{KeyBytes, Slot};
+use crate::store::values::Values;
 use crate::time::Timestamp;
 
 /// How a value joins an aggregate.
@@ -59,7 +58,8 @@ where
 
 /// Keeps one aggregate per key and forwards each update, or at each barrier what has changed.
 pub(crate) struct AggregateOperator<K, V, A, C, F> {
-    table: Aggregates<A, C>,
+    /// The aggregates of the lane's keys, each with the largest timestamp that went into it.
+    table: Values<A, C>,
     fold: Arc<F>,
     child: Option<Child>,
     /// Where updates are handed on at barriers: what waits for the next one.
@@ -126,14 +126,7 @@ impl<K, V, A, C, F> AggregateOperator<K, V, A, C, F> {
     ) -> Self {
         Self {
             held: (on_barrier && child.is_some()).then(|| Held { changed: Vec::new(), places: Vec::new() }),
-            table: Aggregates {
-                name: name.into(),
-                store,
-                bytes,
-                overlay: Overlay::default(),
-                held: 0,
-                codec: PhantomData,
-            },
+            table: Values::timestamped(format!("store {name}"), store, bytes),
             fold,
             child,
             types: PhantomData,
@@ -152,10 +145,7 @@ where
     fn push(&mut self, record: &mut dyn Any, cx: &mut LaneCx<'_>) -> Result<()> {
         let Record { key, value, timestamp, headers } = take::<K, V>(record);
         let table = &mut self.table;
-        let slot = match table.overlay.find(cx.key.hash, &cx.key.bytes) {
-            Some(slot) => slot,
-            None => table.load(cx.key.hash, &cx.key.bytes)?,
-        };
+        let slot = table.entry(cx.key.hash, &cx.key.bytes, Timestamp::MIN)?;
         let timestamp =
             if table.overlay.value(slot).is_some() { timestamp.max(table.overlay.timestamp(slot)) } else { timestamp };
         let aggregate = table.overlay.write(slot, timestamp);
@@ -163,7 +153,7 @@ where
         if let Some(held) = &mut self.held {
             aggregate.take_if(|a| C::is_null(a));
             held.note(slot, &cx.key, key, headers);
-            table.held = held.weight();
+            table.beside = held.weight();
             return Ok(());
         }
         // What the codec writes as null deletes the row, in the store and in its changelog.
@@ -193,7 +183,7 @@ where
     }
 
     fn fire(&mut self, _field: usize, _time: Timestamp, _cx: &mut LaneCx<'_>) -> Result<()> {
-        Err(Error::new(ErrorKind::Internal, format!("`{}` has no timers, but one fired", self.table.name)))
+        Err(Error::new(ErrorKind::Internal, format!("{} has no timers, but one fired", self.table.place())))
     }
 
     fn emits_at_barriers(&self) -> bool {
@@ -202,7 +192,7 @@ where
 
     fn barrier(&mut self, stage: SubTopologyId, place: u32, cx: &mut LaneCx<'_>) -> Result<()> {
         let (Some(held), Some(child)) = (&mut self.held, self.child) else { return Ok(()) };
-        self.table.held = 0;
+        self.table.beside = 0;
         for Change { slot, bytes, hash, key, headers } in held.take() {
             // As with eager updates, what was deleted is not told.
             let Some(value) = self.table.overlay.value(slot).cloned() else { continue };
@@ -215,84 +205,5 @@ where
             cx.forward(child, Record { key, value, timestamp, headers })?;
         }
         Ok(())
-    }
-}
-
-/// The aggregates of a lane's keys, each with the largest timestamp that went into it.
-struct Aggregates<A, C> {
-    name: Arc<str>,
-    store: StoreId,
-    bytes: Arc<dyn ByteStore>,
-    overlay: Overlay<A>,
-    /// Bytes of what waits for the next barrier.
-    held: usize,
-    codec: PhantomData<fn() -> C>,
-}
-
-impl<A, C: Decode<A>> Aggregates<A, C> {
-    fn load(&mut self, hash: u64, key: &[u8]) -> Result<Slot> {
-        let Some(stored) = self.bytes.get(key)? else {
-            return Ok(self.overlay.insert(hash, key, None, Timestamp::MIN, 0));
-        };
-        let Some((time, value)) = stored.split_first_chunk::<8>() else {
-            return Err(Error::new(
-                ErrorKind::State,
-                format!(
-                    "store {}: a row of {} bytes has no timestamp; rebuild the state directory",
-                    self.name,
-                    stored.len()
-                ),
-            ));
-        };
-        let decoded = C::decode(value).map_err(|e| state_error(&self.name, C::NAME, &e))?;
-        let time = Timestamp::from_millis(i64::from_be_bytes(*time));
-        Ok(self.overlay.insert(hash, key, Some(decoded), time, value.len()))
-    }
-}
-
-impl<A: Send, C: Encode<A> + Decode<A>> Field for Aggregates<A, C> {
-    fn store(&self) -> StoreId {
-        self.store
-    }
-
-    fn freeze(&mut self, _epoch: Epoch, rows: &mut Vec<Row>) -> Result<()> {
-        let name = &self.name;
-        self.overlay.freeze(rows, |_, value, out| C::encode(value, out).map_err(|e| encode_error(name, C::NAME, &e)))
-    }
-
-    fn applied(&mut self, _epoch: Epoch) {
-        self.overlay.applied();
-    }
-
-    fn weight(&self) -> Weight {
-        let Weight { uncommitted, total } = self.overlay.weight();
-        Weight { uncommitted: uncommitted + self.held, total: total + self.held }
-    }
-
-    fn sample(&mut self) {
-        let name = &self.name;
-        self.overlay.sample(|value, out| C::encode(value, out).map_err(|e| encode_error(name, C::NAME, &e)));
-    }
-
-    fn trim(&mut self, bytes: usize) {
-        self.overlay.trim(bytes);
-    }
-
-    fn keys(&self, of_lane: &dyn Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>> {
-        let mut keys = Vec::new();
-        merged(
-            &self.overlay,
-            |_| true,
-            &*self.bytes,
-            None,
-            None,
-            |key, _| {
-                if of_lane(key) {
-                    keys.push(key.to_vec());
-                }
-                Ok(true)
-            },
-        )?;
-        Ok(keys)
     }
 }

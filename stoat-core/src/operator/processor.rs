@@ -266,6 +266,6 @@ struct Dyn<'a, 'b>(&'a mut (dyn FnMut(&mut dyn Field) + 'b));
 
 impl<P> FieldVisitor<P> for Dyn<'_, '_> {
     fn visit<F: FieldOf<P>>(&mut self, field: &mut F) {
-        (self.0)(field);
+        (self.0)(field.as_field());
     }
 }

@@ -467,6 +467,38 @@ impl<N: Push<K, V>, K: 'static, V: 'static> Push<K, Option<V>> for WithValueLink
     }
 }
 
+/// See [`Stream::drop_late`](crate::topology::Stream::drop_late).
+pub struct DropLate<P>(P);
+
+impl<P> DropLate<P> {
+    pub(crate) fn new(up: P) -> Self {
+        Self(up)
+    }
+}
+
+impl<P> std::fmt::Debug for DropLate<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DropLate")
+    }
+}
+
+struct DropLateLink<N>(N);
+
+impl<P: Pipe<K, V>, K: 'static, V: 'static> Pipe<K, V> for DropLate<P> {
+    const EMPTY: bool = false;
+
+    fn attach<N: Push<K, V>>(&self, next: N) -> Box<dyn Operator> {
+        self.0.attach(DropLateLink(next))
+    }
+}
+
+impl<N: Push<K, V>, K: 'static, V: 'static> Push<K, V> for DropLateLink<N> {
+    #[inline]
+    fn push(&mut self, record: Record<K, V>, cx: &mut LaneCx<'_>) -> Result<()> {
+        if record.timestamp < cx.now.watermark { cx.dropped(Dropped::Late) } else { self.0.push(record, cx) }
+    }
+}
+
 /// The end of a chain in user code.
 pub(crate) struct ForEachEnd<F>(pub(crate) Arc<F>);
 

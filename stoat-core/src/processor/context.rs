@@ -218,13 +218,30 @@ impl<P: Processor> Context<P, Rekey> {
     }
 }
 
-/// Owns the message of [`Context::forward`] where nothing can be forwarded; nothing implements it.
+/// Owns the message of [`Context::forward`] where the processor has no output.
 #[diagnostic::on_unimplemented(
-    message = "nothing can be forwarded here: `{P}` has no `output`, or this is a punctuator without `over`, which has no key [S423]",
+    message = "`{P}` forwards values of type `{Self}` and declares no output [S423]",
     label = "forwards",
-    note = "declare `#[processor(.., output = W)]`, or let the punctuator run per key of a field, `#[punctuate(.., over = field)]`"
+    note = "declare it: `#[processor(input = .., output = {Self})]`"
 )]
-pub trait Forwards<P> {}
+pub trait Forwards<P, M> {
+    /// Where it forwards from. What is asked of it by this name is not asked without an output: one mistake, one error.
+    type Here;
+}
+impl<P, V> Forwards<P, Keep> for V {
+    type Here = End;
+}
+impl<P, V> Forwards<P, Rekey> for V {
+    type Here = End;
+}
+
+/// Owns the message of [`Context::forward`] where there is no key; nothing implements it.
+#[diagnostic::on_unimplemented(
+    message = "nothing can be forwarded here: this punctuator of `{P}` has no `over`, so there is no key [S423]",
+    label = "forwards",
+    note = "let it run once per key of a field: `#[punctuate(.., over = field)]`"
+)]
+pub trait HasKey<P> {}
 
 impl<P: Processor> Context<P, End> {
     /// Does not compile, and says why: nothing can be forwarded from here.
@@ -233,9 +250,10 @@ impl<P: Processor> Context<P, End> {
     /// None: it cannot be called.
     pub fn forward<V>(&mut self, _value: V) -> Result<()>
     where
-        End: Forwards<P>,
+        V: Forwards<P, P::Mode>,
+        V::Here: HasKey<P>,
     {
-        unreachable!("nothing implements `Forwards`")
+        unreachable!("nothing implements `HasKey`")
     }
 }
 

@@ -129,7 +129,7 @@ pub struct Entered<'a> {
     message = "`{Self}` is no state and no timer",
     note = "a field is a `Keyed<..>`, `KeyValueStore<..>`, `Timer` or `Timers`"
 )]
-pub trait StateField: Field + Sized + 'static {
+pub trait StateField: Sized + Send + 'static {
     /// The layout of its store.
     const KIND: StoreKind;
     /// Whether it writes timers of other keys.
@@ -147,6 +147,9 @@ pub trait StateField: Field + Sized + 'static {
 
     /// Makes one lane's field.
     fn make(seed: FieldSeed) -> Self;
+
+    /// The field as its lane sees it.
+    fn as_field(&mut self) -> &mut dyn Field;
 
     /// A handler begins.
     fn enter(&mut self, at: &Entered<'_>);

@@ -96,13 +96,14 @@ pub trait Handlers: Processor {
 pub trait FitsLane<K, L>: Handlers {}
 
 /// A processor without fields of configuration: `process::<P>()` can make it. Written by `#[processor]` where all fields
-/// are states, timers or `#[local]`.
+/// are states, timers or `#[local]`. (Where they are not, it holds for no `L`, and a message of its own says which field needs
+/// a value.)
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has fields of its own, so it needs their values [S525]",
     label = "needs configuration",
     note = "call `.process_with(move || {Self}::init(..))` with the values, in the order of the fields"
 )]
-pub trait Unconfigured: Processor {
+pub trait Unconfigured<L = ()>: Processor {
     /// Makes one lane's instance.
     fn init() -> Init<Self>;
 }
@@ -155,7 +156,7 @@ impl<P, T> HandlerArg<P, T> for T {
 #[diagnostic::on_unimplemented(
     message = "a handler of `{P}` must return `Result<()>`, this one returns `{Self}` [S421]",
     label = "expected `Result<()>`",
-    note = "end it with `Ok(())`"
+    note = "write `-> Result<()>` with the `Result` of `stoat_core::prelude`, and end it with `Ok(())`"
 )]
 pub trait HandlerResult<P> {
     /// The result.

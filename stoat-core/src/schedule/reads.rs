@@ -10,8 +10,8 @@ use std::sync::Arc;
 use crate::__private::same;
 use crate::codec::{Codec, Decode, Encode, codec_id};
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::keyed::state_error;
 use crate::store::merge::after_prefix;
+use crate::store::values::state_error;
 use crate::store::{ByteStore, StoreKind};
 use crate::topology::graph::{StoreDecl, ValueDecl};
 

@@ -118,6 +118,18 @@ fn a_store_that_is_not_there_or_holds_something_else_is_refused_when_the_topolog
 }
 
 #[test]
+fn pictures_show_which_stores_a_schedule_reads() {
+    let graph = graph::<Both>().unwrap();
+    assert!(graph.describe().contains("    Schedule: Both (stores: [lengths, last])\n"), "{}", graph.describe());
+    assert!(graph.mermaid().contains("Both<br/>by the clock<br/>reads lengths, last\"])"), "{}", graph.mermaid());
+    let json = graph.json();
+    let nodes = json["nodes"].as_array().unwrap();
+    let node = nodes.iter().find(|n| n["kind"] == "schedule").unwrap();
+    assert_eq!(node["reads"], serde_json::json!(["lengths", "last"]));
+    assert!(nodes.iter().all(|n| n["kind"] == "schedule" || n["reads"] == serde_json::json!([])));
+}
+
+#[test]
 fn a_topology_without_stores_says_so() {
     let mut t = Topology::new("test");
     t.scheduled::<Both>().sink::<Out>();

@@ -4,19 +4,17 @@ mod tests;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
 
+use super::StoreKind;
 use super::current::Current;
-use super::keyed::{encode_error, state_error};
 use super::merge::{Merged, after_prefix, merged};
-use super::overlay::{Overlay, Slot};
-use super::{ByteStore, Row, StoreKind};
+use super::overlay::Slot;
+use super::values::Values;
 use crate::codec::{Codec, Decode, Encode, Json, codec_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::{lane_hash, lane_of};
-use crate::id::{Epoch, StoreId};
 use crate::key::{Key, Types};
-use crate::operator::{Field, Weight};
+use crate::operator::Field;
 use crate::processor::{Entered, FieldSeed, StateField};
 use crate::topology::graph::ValueDecl;
 
@@ -26,9 +24,7 @@ use crate::topology::graph::ValueDecl;
 /// The current key is read as it was last written. Every other key, and every other row of a scan, is read as of the last
 /// commit: so a result does not depend on which keys share a lane. A write to a key of another lane is an error.
 pub struct KeyValueStore<K: Key, V, C = Json, KC = <K as Key>::Codec> {
-    store: StoreId,
-    bytes: Arc<dyn ByteStore>,
-    overlay: Overlay<V>,
+    values: Values<V, C>,
     current: Current,
     lane: u32,
     lanes: u32,
@@ -36,7 +32,7 @@ pub struct KeyValueStore<K: Key, V, C = Json, KC = <K as Key>::Codec> {
     key: Vec<u8>,
     /// A value as of the last commit, while the caller looks at it.
     committed: Option<V>,
-    types: Types<(K, C, KC)>,
+    types: Types<(K, KC)>,
 }
 
 impl<K: Key, V: Clone, C: Encode<V> + Decode<V>, KC: Encode<K> + Decode<K>> KeyValueStore<K, V, C, KC> {
@@ -89,13 +85,13 @@ impl<K: Key, V: Clone, C: Encode<V> + Decode<V>, KC: Encode<K> + Decode<K>> KeyV
             return Ok(());
         }
         let own = |k: &[u8]| k == self.current.key.as_slice();
-        merged(&self.overlay, own, &*self.bytes, from, to, |key, value| {
+        merged(&self.values.overlay, own, &*self.values.bytes, from, to, |key, value| {
             let key = KC::decode(key).map_err(|e| {
                 Error::new(ErrorKind::State, format!("key in {} ({}): {e}", self.current.place(), KC::NAME))
             })?;
             let value = match value {
                 Merged::Decoded(v) => v.clone(),
-                Merged::Stored(b) => self.decode(b)?,
+                Merged::Stored(b) => self.values.decode(b)?,
             };
             Ok(visit(key, value))
         })
@@ -109,10 +105,6 @@ fn next(mut key: Vec<u8>) -> Vec<u8> {
 }
 
 impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, KC> {
-    fn decode(&self, bytes: &[u8]) -> Result<V> {
-        C::decode(bytes).map_err(|e| state_error(&self.current.place(), C::NAME, &e))
-    }
-
     fn encoded(&self, key: &K) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         self.encode_into(key, &mut out)?;
@@ -147,16 +139,7 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
         if !current && self.lanes > 1 && lane_of(hash, self.lanes) != self.lane {
             self.current.write_other(&self.key)?;
         }
-        let slot = if let Some(slot) = self.overlay.find(hash, &self.key) {
-            slot
-        } else {
-            let (value, encoded) = match self.bytes.get(&self.key)? {
-                None => (None, 0),
-                Some(b) => (Some(self.decode(&b)?), b.len()),
-            };
-            let time = self.current.timestamp;
-            self.overlay.insert(hash, &self.key, value, time, encoded)
-        };
+        let slot = self.values.entry(hash, &self.key, self.current.timestamp)?;
         if current {
             self.current.slot = Some(slot);
         }
@@ -164,7 +147,7 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
     }
 
     fn read(&self) -> Result<Option<V>> {
-        self.bytes.get(&self.key)?.map(|b| self.decode(&b)).transpose()
+        self.values.bytes.get(&self.key)?.map(|b| self.values.decode(&b)).transpose()
     }
 
     /// The value of a key: as last written where it is the current key, else as of the last commit.
@@ -174,7 +157,7 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
     pub fn get(&mut self, key: &K) -> Result<Option<&V>> {
         if self.set_key(key)? {
             let slot = self.slot(true)?;
-            return Ok(self.overlay.value(slot));
+            return Ok(self.values.overlay.value(slot));
         }
         self.committed = self.read().map_err(|e| self.current.note(e))?;
         Ok(self.committed.as_ref())
@@ -187,8 +170,7 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
     pub fn put(&mut self, key: &K, value: V) -> Result<()> {
         let current = self.set_key(key)?;
         let slot = self.slot(current)?;
-        // Null in the changelog deletes, so a value that is written as null is none here too.
-        self.overlay.replace(slot, self.current.timestamp, Some(value).filter(|v| !C::is_null(v)));
+        self.values.put(slot, self.current.timestamp, value);
         Ok(())
     }
 
@@ -199,12 +181,7 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
     pub fn update<R>(&mut self, key: &K, init: impl FnOnce() -> V, change: impl FnOnce(&mut V) -> R) -> Result<R> {
         let current = self.set_key(key)?;
         let slot = self.slot(current)?;
-        let place = &self.current;
-        let keep = |v: &V, out: &mut Vec<u8>| C::encode(v, out).map_err(|e| encode_error(&place.place(), C::NAME, &e));
-        let value = self.overlay.change(slot, place.timestamp, keep)?;
-        let result = change(value.get_or_insert_with(init));
-        value.take_if(|v| C::is_null(v));
-        Ok(result)
+        self.values.update(slot, self.current.timestamp, init, change)
     }
 
     /// Removes the value of a key.
@@ -214,65 +191,8 @@ impl<K: Key, V, C: Encode<V> + Decode<V>, KC: Encode<K>> KeyValueStore<K, V, C, 
     pub fn remove(&mut self, key: &K) -> Result<()> {
         let current = self.set_key(key)?;
         let slot = self.slot(current)?;
-        if self.overlay.value(slot).is_some() {
-            self.overlay.replace(slot, self.current.timestamp, None);
-        }
+        self.values.remove(slot, self.current.timestamp);
         Ok(())
-    }
-}
-
-impl<K, V, C, KC> Field for KeyValueStore<K, V, C, KC>
-where
-    K: Key,
-    V: Send + 'static,
-    C: Encode<V> + Decode<V>,
-    KC: Encode<K> + Decode<K>,
-{
-    fn store(&self) -> StoreId {
-        self.store
-    }
-
-    fn freeze(&mut self, _epoch: Epoch, rows: &mut Vec<Row>) -> Result<()> {
-        let current = &self.current;
-        self.overlay.freeze(rows, |_, value, out| {
-            C::encode(value, out).map_err(|e| encode_error(&current.place(), C::NAME, &e))
-        })
-    }
-
-    fn applied(&mut self, _epoch: Epoch) {
-        self.overlay.applied();
-    }
-
-    fn weight(&self) -> Weight {
-        self.overlay.weight()
-    }
-
-    fn sample(&mut self) {
-        let current = &self.current;
-        self.overlay
-            .sample(|value, out| C::encode(value, out).map_err(|e| encode_error(&current.place(), C::NAME, &e)));
-    }
-
-    fn trim(&mut self, bytes: usize) {
-        self.overlay.trim(bytes);
-    }
-
-    fn keys(&self, of_lane: &dyn Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>> {
-        let mut keys = Vec::new();
-        merged(
-            &self.overlay,
-            |_| true,
-            &*self.bytes,
-            None,
-            None,
-            |key, _| {
-                if of_lane(key) {
-                    keys.push(key.to_vec());
-                }
-                Ok(true)
-            },
-        )?;
-        Ok(keys)
     }
 }
 
@@ -295,11 +215,10 @@ where
     }
 
     fn make(seed: FieldSeed) -> Self {
+        let current = Current::new(&seed);
         Self {
-            store: seed.store,
-            current: Current::new(&seed),
-            bytes: seed.bytes,
-            overlay: Overlay::default(),
+            values: Values::new(current.place(), seed.store, seed.bytes),
+            current,
             lane: seed.lane,
             lanes: seed.lanes,
             key: Vec::new(),
@@ -308,22 +227,24 @@ where
         }
     }
 
+    fn as_field(&mut self) -> &mut dyn Field {
+        &mut self.values
+    }
+
     #[inline]
     fn enter(&mut self, at: &Entered<'_>) {
         self.current.enter(at);
-        self.overlay.begin(at.undo);
+        self.values.overlay.begin(at.undo);
     }
 
     fn undo(&mut self) -> Result<()> {
-        let current = &self.current;
-        let decode = |b: &[u8]| C::decode(b).map_err(|e| state_error(&current.place(), C::NAME, &e));
-        self.overlay.undo(decode, |_, _, _| {})
+        self.values.undo()
     }
 
     #[inline]
     fn leave(&mut self, index: usize) -> Result<()> {
         self.committed = None;
-        self.overlay.keep();
+        self.values.overlay.keep();
         self.current.leave(index)
     }
 }

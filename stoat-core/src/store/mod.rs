@@ -15,12 +15,13 @@ pub mod twin;
 
 pub(crate) mod current;
 mod key_value;
-pub(crate) mod keyed;
+mod keyed;
 pub(crate) mod merge;
 pub(crate) mod overlay;
 #[cfg(test)]
 mod tests;
 mod timers;
+pub(crate) mod values;
 
 pub use key_value::KeyValueStore;
 pub use keyed::Keyed;

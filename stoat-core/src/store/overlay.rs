@@ -65,6 +65,13 @@ pub(crate) struct Overlay<V> {
     typical: usize,
     /// Which of what is dirty [`Overlay::sample`] measures next.
     turn: usize,
+    /// Calls of [`Overlay::sample`] since the last freeze, and at which of them a value is measured next.
+    calls: usize,
+    due: usize,
+    /// How much was dirty when a value was measured last.
+    seen: usize,
+    /// Values in a row, since the last freeze, that were not what was expected.
+    surprises: u32,
     /// Whether what is overwritten is kept, from [`Overlay::begin`] on.
     logging: bool,
     /// What the handler that runs has overwritten.
@@ -105,12 +112,22 @@ impl<V> Default for Overlay<V> {
             weight: Weight::default(),
             typical: size_of::<V>(),
             turn: 0,
+            calls: 0,
+            due: 0,
+            seen: 0,
+            surprises: 0,
             logging: false,
             log: Vec::new(),
             encoded: Vec::new(),
         }
     }
 }
+
+/// A value of so many bytes is measured whenever there is an occasion.
+const SHORT: usize = 64;
+/// Values of another length than expected that are followed by another look at once, in one epoch: where lengths differ much
+/// anyway, each is a surprise.
+const SURPRISES: u32 = 32;
 
 /// Moves what is typical an eighth of the way to what was seen.
 fn learn(typical: &mut usize, seen: usize) {
@@ -412,24 +429,44 @@ impl<V> Overlay<V> {
             rows.push(Row { key: e.key.to_vec(), lane_key: e.key.len(), value, timestamp: e.timestamp });
         }
         self.dirty.clear();
+        (self.calls, self.due, self.seen, self.surprises) = (0, 0, 0, 0);
         Ok(())
     }
 
-    /// Measures one value that was written since the last freeze, in turn. Without it a new value's weight, and that of one
+    /// Measures now and then a value that was written since the last freeze. Without it a new value's weight, and that of one
     /// that grows, would be known only when the epoch ends, which may be what the weight is to bring about.
+    ///
+    /// Measuring is encoding once more, so long values are measured ever less often as the epoch gets longer; short ones cost
+    /// next to nothing, and each call measures one, so that it is seen at once when long ones come.
     pub(crate) fn sample(&mut self, encode: impl FnOnce(&V, &mut Vec<u8>) -> Result<()>) {
         if self.dirty.is_empty() {
             return;
         }
-        self.turn = (self.turn + 1) % self.dirty.len();
+        self.calls += 1;
+        if self.calls < self.due {
+            return;
+        }
+        // What is new tells how long new ones are; where nothing is, what is there may have grown.
+        let last = self.dirty.len() - 1;
+        self.turn = if self.dirty.len() > self.seen { last } else { (self.turn + 1) % self.dirty.len() };
+        self.seen = self.dirty.len();
         let e = self.entries[self.dirty[self.turn] as usize].as_mut().expect(LIVE);
         let Some(value) = &e.value else { return };
-        let mut out = Vec::with_capacity(self.typical);
+        let expected = e.weight as usize - Self::overhead(&e.key);
+        let mut out = Vec::with_capacity(expected);
         // What cannot be encoded is told when the epoch ends.
         if encode(value, &mut out).is_err() {
             return;
         }
-        learn(&mut self.typical, out.len());
+        let far = |a: usize, b: usize| a > 2 * b + SHORT;
+        if (far(out.len(), expected) || far(expected, out.len())) && self.surprises < SURPRISES {
+            self.surprises += 1;
+            self.typical = self.typical.midpoint(out.len());
+            self.due = self.calls + 1;
+        } else {
+            learn(&mut self.typical, out.len());
+            self.due = self.calls + (self.calls / 8).min(out.len() / SHORT).max(1);
+        }
         let weight = Self::weigh(&e.key, out.len());
         self.weight.total = self.weight.total - e.weight as usize + weight as usize;
         self.weight.uncommitted = self.weight.uncommitted - e.weight as usize + weight as usize;
@@ -566,6 +603,58 @@ mod tests {
             }
             assert_eq!(o.weight(), held(&o));
         }
+    }
+
+    /// Writes values of these lengths, with one weighing behind each: in how many the weight was off by more than a half and
+    /// 64 KiB, and how many bytes were encoded for it.
+    fn weighed(o: &mut Text, lengths: impl Iterator<Item = (u32, usize)>) -> (u32, usize) {
+        let (mut off, mut encoded) = (0, 0);
+        let mut held = std::collections::BTreeMap::new();
+        for (key, length) in lengths {
+            let key = key.to_be_bytes();
+            let at = slot(o, &key);
+            o.replace(at, Timestamp(1), Some(vec![0; length]));
+            held.insert(key, length);
+            o.sample(|v, out| {
+                encoded += v.len();
+                encode(v, out)
+            });
+            let overhead: usize = held.keys().map(|k| Text::overhead(k)).sum();
+            let (truth, said) = (held.values().sum::<usize>(), o.weight().uncommitted - overhead);
+            off += u32::from(said.abs_diff(truth) > truth / 2 + (64 << 10));
+        }
+        (off, encoded)
+    }
+
+    #[test]
+    fn i07_the_weight_follows_values_whose_lengths_change_in_the_midst() {
+        // From short to long, and on; the other way round it is too much for as long as values are rarely looked at.
+        let mut o = Text::default();
+        let lengths = (0..2_000_u32).map(|n| (n, if n < 1_000 { 10 } else { 20_000 }));
+        let (off, _) = weighed(&mut o, lengths);
+        assert!(off <= 8, "{off} of 2,000 weighings were far off");
+        o.freeze(&mut Vec::new(), |_, v, out| encode(v, out)).unwrap();
+        o.applied();
+        let (off, _) = weighed(&mut o, (5_000..5_400).map(|n| (n, if n < 5_200 { 20_000 } else { 300_000 })));
+        assert!(off <= 40, "{off} of 400 weighings were far off");
+        // One that grows, in a single entry.
+        let mut o = Text::default();
+        let (off, _) = weighed(&mut o, (0..5_000).map(|n| (1, 100 * n)));
+        assert_eq!(off, 0, "of 5,000 weighings");
+        // Lengths that differ all the time.
+        let mut o = Text::default();
+        let (off, _) = weighed(&mut o, (0..2_000_u32).map(|n| (n, if n % 2 == 0 { 10 } else { 100_000 })));
+        assert!(off <= 200, "{off} of 2,000 weighings were far off");
+    }
+
+    #[test]
+    fn long_values_are_measured_ever_less_often() {
+        let mut o = Text::default();
+        let (_, encoded) = weighed(&mut o, (0..1_000).map(|n| (n, 10_000)));
+        assert!(encoded < 1_000 * 10_000 / 10, "{encoded} bytes were encoded to weigh 10,000,000");
+        let mut o = Text::default();
+        let (_, encoded) = weighed(&mut o, (0..1_000).map(|n| (n, if n % 2 == 0 { 10 } else { 100_000 })));
+        assert!(encoded < 50_000_000 / 3, "{encoded} bytes were encoded to weigh 50,000,000");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::affinity::LaneChecks;
 use crate::broker::Fetched;
 use crate::codec::{Decode, Encode, codec_id, decode_opt};
 use crate::config::{Config, EmitMode};
+use crate::engine::core::State;
 use crate::engine::epoch::merge;
 use crate::engine::ingest::{Cut, Ingest, InputSpec, Limits};
 use crate::engine::message::{Control, Frozen, LaneNet, Mark, NetEvent, Tick};
@@ -32,6 +33,20 @@ use crate::topology::graph::{Graph, StoreDecl};
 
 /// Records that one call may cause by topics that the topology both writes and reads.
 const FED_BACK: usize = 10_000;
+
+/// What was asked of a driver while it was paused.
+enum Asked {
+    Record(usize, RawRecord),
+    Watermark(Watermark),
+}
+
+/// A pause of a driver.
+struct Pause {
+    /// When it began, as [`TestDriver::now`].
+    since: u64,
+    /// What is done when it ends, in order.
+    asked: Vec<Asked>,
+}
 
 /// A record as bytes; `None` is Kafka's null.
 pub type RawRecord = Record<Option<Vec<u8>>, Option<Vec<u8>>>;
@@ -144,6 +159,7 @@ pub struct TestDriver {
     outputs: BTreeMap<String, VecDeque<RawRecord>>,
     /// Committed records of topics that are read as well: input and record.
     back: VecDeque<(usize, RawRecord)>,
+    paused: Option<Pause>,
     counters: Counters,
     failed: Option<(ErrorKind, String)>,
     /// For what `async` handlers wait for, where there are such.
@@ -254,6 +270,7 @@ impl TestDriver {
                 .collect(),
             tally: Tally::default(),
             back: VecDeque::new(),
+            paused: None,
             counters,
             failed: None,
             options,
@@ -324,7 +341,7 @@ impl TestDriver {
         let key = encode::<S::KeyCodec, _>(key, "key", S::NAME)?;
         let value = encode::<S::ValueCodec, _>(value, "value", S::NAME)?;
         let record = Record { key, value, timestamp: Timestamp::from_millis(timestamp), headers };
-        self.guarded(|d| d.feed(input, &record))
+        self.guarded(|d| d.feed(input, record))
     }
 
     /// Pipes bytes into a topic; `None` is Kafka's null. For what codecs refuse, and for decode-only sources.
@@ -346,7 +363,7 @@ impl TestDriver {
             timestamp: Timestamp::from_millis(timestamp),
             headers,
         };
-        self.guarded(|d| d.feed(input, &record))
+        self.guarded(|d| d.feed(input, record))
     }
 
     // --- time --------------------------------------------------------------------------------------------------------
@@ -357,10 +374,7 @@ impl TestDriver {
     /// # Errors
     /// When a timer or a punctuator fails, or the driver has failed before.
     pub fn advance_watermark(&mut self, to: i64) -> Result<()> {
-        self.guarded(|d| {
-            d.asked = d.asked.max(Timestamp::from_millis(to));
-            d.rest()
-        })
+        self.guarded(|d| d.move_watermark(Timestamp::from_millis(to)))
     }
 
     /// Moves the wall clock forward, in one step: timers of the wall clock up to there fire in the order of their times, a
@@ -372,23 +386,68 @@ impl TestDriver {
     pub fn advance_wall_clock(&mut self, by: Duration) -> Result<()> {
         self.guarded(|d| {
             d.wall = d.wall + by;
-            if d.net.wants_ticks() && d.wall > d.ingest.wall() {
-                let limits = vec![None; d.plan.lane_counts().len()];
-                d.ingest.control(&mut d.net, Control::Tick(Arc::new(Tick { wall: d.wall, limits })));
-                d.settle()?;
-            }
-            d.scheduled()?;
-            d.rest()
+            if d.paused.is_some() { Ok(()) } else { d.tick() }
         })
+    }
+
+    // --- pause -------------------------------------------------------------------------------------------------------
+
+    /// Pauses the topology as [`Engine::pause`](crate::engine::core::Engine::pause) does: what it has taken commits. From then
+    /// on records that are piped wait, neither clock moves for the topology, and what a call asked for is done by
+    /// [`TestDriver::resume`].
+    ///
+    /// # Errors
+    /// When it is paused already, or the driver has failed before.
+    pub fn pause(&mut self) -> Result<()> {
+        self.alive()?;
+        self.state().may_pause()?;
+        self.guarded(Self::end_epochs)?;
+        self.paused = Some(Pause { since: self.now(), asked: Vec::new() });
+        Ok(())
+    }
+
+    /// Ends a pause: timers of the wall clock that became due fire, a punctuator of the wall clock once, schedules do with the
+    /// ticks that they missed what their [`Missed`](crate::schedule::Missed) says; then come the records and watermarks of the
+    /// calls since, in their order.
+    ///
+    /// # Errors
+    /// When it is not paused; what the calls since would have returned.
+    pub fn resume(&mut self) -> Result<()> {
+        self.alive()?;
+        self.state().may_resume(false)?;
+        let Some(pause) = self.paused.take() else { return Ok(()) };
+        self.guarded(|d| {
+            d.ingest.stood_still(pause.since, d.now());
+            d.schedules.missed_until(d.wall);
+            d.tick()?;
+            pause.asked.into_iter().try_for_each(|asked| match asked {
+                Asked::Record(input, record) => d.feed(input, record),
+                Asked::Watermark(to) => d.move_watermark(to),
+            })
+        })
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    fn state(&self) -> State {
+        if self.is_paused() { State::Paused } else { State::Running }
     }
 
     /// Handles a tick of a schedule now, at the wall clock's time, whether or not it is due; its own times stay as they are.
     ///
     /// # Errors
-    /// When the topology has no such schedule, when what emits or what follows fails, or the driver has failed before.
+    /// When the topology has no such schedule, when what emits or what follows fails, or the driver has failed before; while
+    /// it is paused.
     pub fn fire<S: Schedule>(&mut self) -> Result<()> {
         self.alive()?;
         self.schedules.known(S::NAME)?;
+        if self.is_paused() {
+            let text = format!("schedule `{}` cannot be fired in the state Paused: resume first", S::NAME);
+            return Err(Error::new(ErrorKind::Lifecycle, text));
+        }
         self.guarded(|d| {
             d.schedules.fire_now(S::NAME, d.wall, &mut d.ingest, &mut d.net, d.wall)?;
             d.settle()?;
@@ -592,8 +651,32 @@ impl TestDriver {
     }
 
     /// Takes a record, and lets everything come to rest.
-    fn feed(&mut self, input: usize, record: &RawRecord) -> Result<()> {
-        self.dispatch(input, record)?;
+    fn feed(&mut self, input: usize, record: RawRecord) -> Result<()> {
+        if let Some(pause) = &mut self.paused {
+            pause.asked.push(Asked::Record(input, record));
+            return Ok(());
+        }
+        self.dispatch(input, &record)?;
+        self.rest()
+    }
+
+    fn move_watermark(&mut self, to: Watermark) -> Result<()> {
+        if let Some(pause) = &mut self.paused {
+            pause.asked.push(Asked::Watermark(to));
+            return Ok(());
+        }
+        self.asked = self.asked.max(to);
+        self.rest()
+    }
+
+    /// Has the lanes see what the wall clock says.
+    fn tick(&mut self) -> Result<()> {
+        if self.net.wants_ticks() && self.wall > self.ingest.wall() {
+            let limits = vec![None; self.plan.lane_counts().len()];
+            self.ingest.control(&mut self.net, Control::Tick(Arc::new(Tick { wall: self.wall, limits })));
+            self.settle()?;
+        }
+        self.scheduled()?;
         self.rest()
     }
 

@@ -687,3 +687,139 @@ fn async_handlers_run_to_rest_on_a_runtime_of_the_driver() {
         assert!(e.to_string().contains("in-0@3: Asks: no answer"), "{e}");
     }
 }
+
+mod pause {
+    use super::*;
+    use crate::schedule::{Emit, Missed, Schedule, Tick, When};
+
+    macro_rules! minutes {
+        ($name:ident, $missed:ident) => {
+            struct $name;
+            impl Schedule for $name {
+                type Key = String;
+                type Value = String;
+                type KeyCodec = Utf8;
+                type ValueCodec = Utf8;
+                const NAME: &'static str = stringify!($name);
+                fn when() -> When {
+                    When::every(Duration::from_mins(1))
+                }
+                fn missed() -> Missed {
+                    Missed::$missed
+                }
+                fn emit(tick: Tick, out: &mut Emit<'_, Self>) -> Result<()> {
+                    out.record(&s(stringify!($name)), &(tick.time.0 / 60_000).to_string())
+                }
+            }
+        };
+    }
+    minutes!(Skips, Skip);
+    minutes!(Takes, Once);
+    minutes!(All, Each);
+
+    #[source(topic = "in3", key = String, value = String, value_codec = Utf8, monotonic, close_on_idle = "1m")]
+    struct In3;
+
+    /// Says what it gets, a minute of either clock after it got something, and on each minute of the wall clock.
+    #[processor(input = (String, String), output = String)]
+    struct Echoes {
+        #[state(codec = Utf8)]
+        last: Keyed<String>,
+        #[timer]
+        event: Timer,
+        #[timer(clock = wall)]
+        wall: Timer,
+    }
+
+    #[handlers]
+    impl Echoes {
+        #[process]
+        fn on_record(&mut self, r: Record<String, String>, cx: &mut Context<Self>) -> Result<()> {
+            self.event.set(r.timestamp + Duration::from_mins(1))?;
+            self.wall.set(cx.wall_clock() + Duration::from_mins(1))?;
+            self.last.put(r.value.clone())?;
+            cx.forward(r.value)
+        }
+
+        #[on_timer(event)]
+        fn on_event(&mut self, _fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+            cx.forward(s("event"))
+        }
+
+        #[on_timer(wall)]
+        fn on_wall(&mut self, _fired: Fired<String>, cx: &mut Context<Self>) -> Result<()> {
+            cx.forward(s("wall"))
+        }
+
+        #[punctuate(every = "1m", clock = wall, over = last)]
+        fn report(&mut self, cx: &mut Context<Self>) -> Result<()> {
+            cx.forward(s("report"))
+        }
+    }
+
+    fn driver(lanes: u32, commit_each: bool) -> TestDriver {
+        let graph = graph(|t| {
+            let (skips, takes, all) = (t.scheduled::<Skips>(), t.scheduled::<Takes>(), t.scheduled::<All>());
+            let echoes = t.source::<In3>().process::<Echoes>();
+            echoes.merge(skips).merge(takes).merge(all).sink::<Out>();
+        });
+        let options = Options { lanes, commit_each, start: Timestamp(0), ..Options::default() };
+        TestDriver::with_options(graph, options).unwrap()
+    }
+
+    fn said(d: &mut TestDriver) -> Vec<String> {
+        d.read::<Out>().unwrap().into_iter().map(|r| format!("{} {}", r.key, r.value)).collect()
+    }
+
+    #[test]
+    fn a_paused_driver_does_what_was_asked_for_when_it_goes_on_and_neither_clock_has_moved() {
+        for (lanes, commit_each) in [(1, true), (16, true), (16, false)] {
+            let mut d = driver(lanes, commit_each);
+            d.pipe::<In3>(&s("k"), &s("a"), 1).unwrap();
+            d.pause().unwrap();
+            assert!(d.is_paused());
+            assert_eq!(said(&mut d), ["k a"], "what was taken is committed");
+            d.pipe::<In3>(&s("k"), &s("b"), 2).unwrap();
+            d.advance_watermark(100_000).unwrap();
+            d.pipe_raw("in3", Some(b"k"), Some(b"c"), 200_000, Headers::default()).unwrap();
+            d.advance_wall_clock(Duration::from_secs(3 * 60 + 50)).unwrap();
+            d.commit().unwrap();
+            assert_eq!((said(&mut d), d.watermark()), (vec![], Timestamp(1)), "nothing happens");
+            d.resume().unwrap();
+            d.commit().unwrap();
+            assert!(!d.is_paused());
+            // The wall clock first, ticks as each schedule says; no minute of silence was heard.
+            let clock = ["k wall", "k report", "Takes 3", "All 1", "All 2", "All 3"];
+            assert_eq!(said(&mut d), [&clock[..], &["k b", "k event", "k c"]].concat());
+            d.advance_wall_clock(Duration::from_secs(15)).unwrap();
+            d.commit().unwrap();
+            assert_eq!(said(&mut d).iter().filter(|l| !l.starts_with('k')).count(), 3, "all tick again");
+        }
+    }
+
+    #[test]
+    fn silence_before_a_pause_counts_and_that_within_it_does_not() {
+        let mut d = driver(16, true);
+        d.pipe::<In3>(&s("k"), &s("a"), 1).unwrap();
+        d.advance_wall_clock(Duration::from_secs(40)).unwrap();
+        d.pause().unwrap();
+        d.advance_wall_clock(Duration::from_mins(10)).unwrap();
+        d.resume().unwrap();
+        assert_eq!(d.watermark(), Timestamp(1));
+        d.advance_wall_clock(Duration::from_secs(25)).unwrap();
+        assert_eq!(d.watermark(), Timestamp(65_001), "65 s of silence");
+    }
+
+    #[test]
+    fn a_pause_or_its_end_at_the_wrong_time_is_an_error_and_changes_nothing() {
+        let mut d = driver(16, true);
+        let text = |r: Result<()>| r.unwrap_err().to_string();
+        assert_eq!(text(d.resume()), "the application cannot be resumed in the state Running: nothing is paused");
+        d.pause().unwrap();
+        assert_eq!(text(d.pause()), "the application cannot be paused in the state Paused: it is already");
+        assert!(text(d.fire::<All>()).contains("`All` cannot be fired in the state Paused"));
+        d.resume().unwrap();
+        d.fire::<All>().unwrap();
+        assert_eq!(said(&mut d), ["All 0"]);
+    }
+}

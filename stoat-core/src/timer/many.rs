@@ -9,7 +9,7 @@ use crate::codec::{Codec, Encode, codec_id};
 use crate::error::Result;
 use crate::hash::lane_hash;
 use crate::key::{Key, Types};
-use crate::operator::ForeignTimer;
+use crate::operator::{Field, ForeignTimer};
 use crate::processor::{Entered, FieldSeed, StateField, TimerField};
 use crate::store::StoreKind;
 use crate::store::overlay::KeyBytes;
@@ -136,6 +136,10 @@ impl<K: Key, C: Codec, S: Reach> StateField for Timers<K, C, S> {
 
     fn make(seed: FieldSeed) -> Self {
         Self { pending: Pending::new(seed, S::FOREIGN), row: KeyBytes::new(), types: PhantomData }
+    }
+
+    fn as_field(&mut self) -> &mut dyn Field {
+        self
     }
 
     #[inline]

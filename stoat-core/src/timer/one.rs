@@ -8,7 +8,7 @@ use crate::codec::{Codec, Encode, codec_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::lane_hash;
 use crate::key::{Key, Types};
-use crate::operator::ForeignTimer;
+use crate::operator::{Field, ForeignTimer};
 use crate::processor::{Entered, FieldSeed, StateField, TimerField};
 use crate::store::StoreKind;
 use crate::store::current::Current;
@@ -167,6 +167,10 @@ impl<K: Key, C: Codec, S: Reach> StateField for Timer<K, C, S> {
 
     fn make(seed: FieldSeed) -> Self {
         Self { pending: Pending::new(seed, S::FOREIGN), types: PhantomData }
+    }
+
+    fn as_field(&mut self) -> &mut dyn Field {
+        self
     }
 
     #[inline]

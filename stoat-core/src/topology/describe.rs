@@ -24,6 +24,12 @@ impl Graph {
         node.stores.iter().map(|s| self.stores[s.0 as usize].name.as_str()).collect()
     }
 
+    /// The stores that a schedule reads.
+    fn reads(&self, node: &Node) -> Vec<&str> {
+        let NodeKind::Schedule(i) = node.kind else { return Vec::new() };
+        self.schedules[i as usize].stores.iter().map(|s| self.stores[s.0 as usize].name.as_str()).collect()
+    }
+
     fn in_sub(&self, sub: u32) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(move |n| n.sub == SubTopologyId(sub))
     }
@@ -45,7 +51,9 @@ impl Graph {
                 let topic = self.topic(n).unwrap_or_default();
                 let _ = match n.kind {
                     NodeKind::Source(_) => writeln!(out, "    Source: {} (topics: [{topic}])", n.name),
-                    NodeKind::Schedule(_) => writeln!(out, "    Schedule: {}", n.name),
+                    NodeKind::Schedule(_) => {
+                        writeln!(out, "    Schedule: {} (stores: [{}])", n.name, self.reads(n).join(", "))
+                    }
                     NodeKind::Sink(_) => writeln!(out, "    Sink: {} (topic: {topic})", n.name),
                     NodeKind::HandOver => {
                         let to = n.children.first().map(|c| self.nodes[c.0 as usize].sub);
@@ -86,7 +94,11 @@ impl Graph {
                 let stores = self.store_names(n);
                 let _ = match n.kind {
                     NodeKind::Source(_) => writeln!(out, "    n{id}([\"{name}<br/>reads {topic}\"])"),
-                    NodeKind::Schedule(_) => writeln!(out, "    n{id}([\"{name}<br/>by the clock\"])"),
+                    NodeKind::Schedule(_) => {
+                        let reads = self.reads(n).join(", ");
+                        let reads = if reads.is_empty() { reads } else { format!("<br/>reads {reads}") };
+                        writeln!(out, "    n{id}([\"{name}<br/>by the clock{reads}\"])")
+                    }
                     NodeKind::Sink(_) => writeln!(out, "    n{id}([\"{name}<br/>writes {topic}\"])"),
                     NodeKind::HandOver => writeln!(out, "    n{id}>\"{name}\"]"),
                     _ if stores.is_empty() => writeln!(out, "    n{id}[\"{name}\"]"),
@@ -119,6 +131,7 @@ impl Graph {
                     "parents": ids(&n.parents),
                     "children": ids(&n.children),
                     "stores": self.store_names(n),
+                    "reads": self.reads(n),
                     "topic": self.topic(n),
                 })
             })

@@ -186,6 +186,22 @@ pub trait EncodesKey<K> {}
 )]
 pub trait OnItsLane<K> {}
 
+/// Owns the message for a stream that is counted; nothing implements it.
+#[diagnostic::on_unimplemented(
+    message = "a stream is counted by its key: group it first [S533]",
+    label = "not grouped",
+    note = "write `.group_by_key().count()`, or `.group_by(|key, value| ..).count()` to count by something else"
+)]
+pub trait IsGrouped<C> {}
+
+/// Owns the message for a table that is used as a stream; nothing implements it.
+#[diagnostic::on_unimplemented(
+    message = "a table is no stream [S534]",
+    label = "not a stream",
+    note = "make its changes one first: `.to_stream().discard()`"
+)]
+pub trait IsStream {}
+
 /// Whether a processor's field may stand on this lane: one where-clause per field of `#[processor]`.
 #[diagnostic::on_unimplemented(
     message = "this field of `{P}` cannot stand on the lane `{Self}`",
@@ -225,7 +241,7 @@ impl<P: Processor, F, D: EncodesKey<P::InKey>> FitsField<P, F> for DecodeOnly<D>
 #[diagnostic::on_unimplemented(
     message = "`{P}` takes keys of type `{Want}`, but this stream is keyed by `{Self}` [S520]",
     label = "keys of type `{Self}`",
-    note = "change the key with `.select_key(..)`, or declare `input = ({Self}, ..)` on `{P}`"
+    note = "change the key, `let name = stream.select_key(..).repartition();`, and go on from there; or declare `input = ({Self}, ..)` on `{P}`"
 )]
 pub trait InputKey<P, Want> {
     /// `L`. Where the key is wrong, nothing is asked of the lane by this name: one mistake, one error.
@@ -272,7 +288,8 @@ impl<S, T> SinkKey<S, T> for T {}
 #[diagnostic::on_unimplemented(
     message = "sink `{S}` writes values of type `{Want}`, but this stream carries `{Self}` [S523]",
     label = "values of type `{Self}`",
-    note = "change the values with `.map_values(..)`, or declare `value = {Self}` on `{S}`"
+    note = "change the values with `.map_values(..)`, or the type that `{S}` declares, `value = ..`",
+    note = "values of type `Infallible` come from a processor without an output: declare `output = {Want}` on it"
 )]
 pub trait SinkValue<S, Want> {}
 #[diagnostic::do_not_recommend]

@@ -5,7 +5,7 @@ use super::builder::{Name, NewNode, Outlet, Shared};
 use super::fragment::Place;
 use super::graph::{Factory, NodeKind, SinkDecl};
 use super::grouped::Grouped;
-use super::lane_state::{GroupLane, InputKey, InputValue, KeyChanged, Lane, LaneState, SinkKey, SinkValue};
+use super::lane_state::{GroupLane, InputKey, InputValue, IsGrouped, KeyChanged, Lane, LaneState, SinkKey, SinkValue};
 use super::table::Table;
 use crate::affinity::{Affinity, Sampled, Watched};
 use crate::codec::{Json, Nullable, codec_id};
@@ -19,8 +19,8 @@ use crate::operator::merge::MergeOperator;
 use crate::operator::processor::{KeptKey, ProcessorOperator};
 use crate::operator::sink::SinkOperator;
 use crate::operator::stateless::{
-    Boxed, Filter, FilterNot, FlatMap, FlatMapValues, ForEachEnd, Map, MapValues, Peek, Pipe, SelectKey, ToChild,
-    TryMapValues, WithKey, WithValue,
+    Boxed, DropLate, Filter, FilterNot, FlatMap, FlatMapValues, ForEachEnd, Map, MapValues, Peek, Pipe, SelectKey,
+    ToChild, TryMapValues, WithKey, WithValue,
 };
 use crate::processor::{FieldBuild, FieldSeed, FitsLane, Handlers, Init, Mode, Processor, Unconfigured};
 use crate::sink::Sink;
@@ -137,6 +137,12 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
     /// Keeps the records that this is true for.
     pub fn filter<F: Fn(&K, &V) -> bool + Send + Sync + 'static>(self, f: F) -> Stream<K, V, L, Filter<P, F, K, V>> {
         self.step("filter", |up| Filter::new(up, f))
+    }
+
+    /// Drops the records that are late: older than the watermark, as it was handed on before them. They are counted
+    /// (`stoat.dropped.records.total{reason=late}`), and become dead letters where `stoat.dead-letter.dropped` says so.
+    pub fn drop_late(self) -> Stream<K, V, L, DropLate<P>> {
+        self.step("drop_late", DropLate::new)
     }
 
     /// Drops the records that this is true for.
@@ -271,7 +277,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
 
     /// Makes two streams of one: the records in time, and those that are older than the watermark, as it was handed on
     /// before them. What is late is dropped by no operator of its own accord: here it can be kept apart, counted, or
-    /// written to a topic of its own.
+    /// written to a topic of its own. [`Stream::drop_late`] drops it.
     ///
     /// # Examples
     /// ```
@@ -507,6 +513,15 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, Option<V>>> Stream<K, Option
 }
 
 impl<K, V, L, P> Stream<K, V, L, P> {
+    /// Does not compile, and says why.
+    #[doc(hidden)]
+    pub fn count<C>(self) -> Table<K, u64, C>
+    where
+        L: IsGrouped<C>,
+    {
+        unreachable!("nothing implements `IsGrouped`")
+    }
+
     pub(crate) fn place(&self) -> Place {
         Place::of(&self.draft)
     }

@@ -2,7 +2,7 @@ use std::marker::PhantomData;
 
 use super::builder::{Outlet, Shared};
 use super::fragment::Place;
-use super::lane_state::Lane;
+use super::lane_state::{IsStream, Lane};
 use super::stream::Stream;
 use crate::key::Types;
 
@@ -43,5 +43,15 @@ impl<K: 'static, V: 'static, C> Table<K, V, C> {
     /// The updates of the table, each with the new value.
     pub fn to_stream(self) -> Stream<K, V, Lane<C>> {
         Stream::at(self.draft, self.at)
+    }
+
+    /// Does not compile, and says why.
+    #[doc(hidden)]
+    pub fn discard(self)
+    where
+        // Not of the table: behind another mistake the codec is not known, and nothing more is said.
+        C: IsStream,
+    {
+        unreachable!("nothing implements `IsStream`")
     }
 }

@@ -1,8 +1,8 @@
 //! What the derive generates.
 
 use proc_macro2::TokenStream;
-use quote::{quote, quote_spanned};
-use stoat_macro_support::{Codec, at};
+use quote::{ToTokens, quote, quote_spanned};
+use stoat_macro_support::{Codec, asks, at, checked};
 use syn::spanned::Spanned;
 use syn::{Member, parse_quote};
 
@@ -17,9 +17,19 @@ use super::Key;
 /// };
 /// ```
 pub(crate) fn expand(key: &Key) -> TokenStream {
-    let codec = &key.codec;
+    let codec = checked_codec(key);
     let delegate = key.kind().delegates().then(|| delegate(key));
-    wrap(key, &quote!(#codec), &delegate.unwrap_or_default(), key.kind() == Codec::Json)
+    wrap(key, &codec, &delegate.unwrap_or_default(), key.kind() == Codec::Json)
+}
+
+/// The codec, which must take the key. (One that delegates is asked for the field; what has parameters cannot stand in
+/// a constant of a type.)
+fn checked_codec(key: &Key) -> TokenStream {
+    let (krate, name, codec) = (&key.krate, &key.input.ident, &key.codec);
+    if key.kind().delegates() || !key.input.generics.params.is_empty() {
+        return codec.to_token_stream();
+    }
+    checked(krate, &asks(krate, codec, &quote!(KeyCodec<#name>), codec.span()), codec)
 }
 
 /// The same trait with a codec that takes everything: an error was reported, and one is enough.
@@ -69,6 +79,7 @@ fn wrap(key: &Key, codec: &TokenStream, more: &TokenStream, bound_fields: bool) 
     quote! {
         const _: () = {
             #[automatically_derived]
+            #[allow(unused_qualifications)]
             impl #generics #krate::key::Key for #name #args #bounds {
                 type Codec = #codec;
             }

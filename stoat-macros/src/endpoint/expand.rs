@@ -2,7 +2,8 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use stoat_macro_support::{at, nullable};
+use stoat_macro_support::{asks, at, checked, checked_key, nullable, option_inner};
+use syn::Type;
 use syn::spanned::Spanned;
 
 use super::{Endpoint, Kind};
@@ -28,7 +29,10 @@ pub(super) fn expand(e: &Endpoint) -> TokenStream {
         || at(&quote!(#krate::codec::Json), e.value.as_ref().map_or_else(|| name.span(), Spanned::span)),
         |c| quote!(#c),
     );
-    let value_codec = e.value.as_ref().map_or_else(|| quote!(#krate::codec::Json), |v| nullable(krate, v, value_codec));
+    let value_codec = e
+        .value
+        .as_ref()
+        .map_or_else(|| quote!(#krate::codec::Json), |v| nullable(krate, v, checked_codec(e, v, &value_codec)));
     let topic = e.topic.as_ref().map_or_else(|| quote!(""), |t| quote!(#t));
     let common = quote! {
         type Key = #key;
@@ -63,6 +67,18 @@ pub(super) fn expand(e: &Endpoint) -> TokenStream {
     }
 }
 
+/// The codec of the values, checked to take them.
+fn checked_codec(e: &Endpoint, value: &Type, codec: &TokenStream) -> TokenStream {
+    let krate = &e.krate;
+    let value = option_inner(value).unwrap_or(value);
+    let wanted = match e.kind {
+        Kind::Source => quote!(SourceCodec),
+        Kind::Sink => quote!(SinkCodec),
+    };
+    let span = e.value_codec.as_ref().map_or_else(|| value.span(), Spanned::span);
+    checked(krate, &asks(krate, codec, &quote!(#wanted<#value>), span), codec)
+}
+
 /// The key's type and codec. Without `key`: bytes that may be missing.
 fn key(e: &Endpoint) -> (TokenStream, TokenStream) {
     let krate = &e.krate;
@@ -72,13 +88,22 @@ fn key(e: &Endpoint) -> (TokenStream, TokenStream) {
             quote!(#krate::codec::Nullable<#krate::codec::Bytes>),
         );
     };
-    let inner = stoat_macro_support::option_inner(key).unwrap_or(key);
+    let inner = option_inner(key).unwrap_or(key);
     let codec = e.key_codec.as_ref().map_or_else(
         || {
             let key = at(&quote!(#krate::key::Key), inner.span());
-            quote_spanned!(inner.span()=> <#inner as #key>::Codec)
+            let inner = checked_key(krate, inner, inner);
+            quote!(<#inner as #key>::Codec)
         },
-        |c| quote!(#c),
+        |c| match e.kind {
+            // The lane would ask for it once more.
+            Kind::Source => {
+                let decode = at(&quote!(#krate::codec::Decode), c.span());
+                let decode = quote_spanned!(c.span()=> <#c as #decode<#inner>>::decode);
+                checked(krate, &quote!({ let _ = #decode; 0 }), c)
+            }
+            Kind::Sink => quote!(#c),
+        },
     );
     (quote!(#key), nullable(krate, key, codec))
 }

@@ -6,6 +6,7 @@ use stoat_macro_support::{at, plain};
 use syn::spanned::Spanned;
 use syn::{GenericParam, Type, parse_quote};
 
+use super::checked;
 use super::{Field, Input, Output, Processor, Role};
 
 /// ```ignore
@@ -25,18 +26,34 @@ pub(super) fn expand(p: &Processor) -> TokenStream {
     }
 }
 
+/// For something that is no struct, which was reported: it counts as a processor, but nobody can make one.
+pub(super) fn stub(p: &Processor) -> TokenStream {
+    let (processor, fits, krate, name) = (processor(p), fits_lane(p), &p.krate, &p.item.ident);
+    let (generics, args, bounds) = p.item.generics.split_for_impl();
+    quote! {
+        #processor
+        #fits
+        #[automatically_derived]
+        impl #generics #krate::processor::Unconfigured for #name #args #bounds {
+            fn init() -> #krate::processor::Init<Self> {
+                ::core::unreachable!()
+            }
+        }
+    }
+}
+
 /// The fields that own bytes.
 fn owned(p: &Processor) -> impl Iterator<Item = &Field> {
     p.fields.iter().filter(|f| f.role.name().is_some())
 }
 
-pub(super) fn processor(p: &Processor) -> TokenStream {
+fn processor(p: &Processor) -> TokenStream {
     let krate = &p.krate;
     let (name, shown) = (&p.item.ident, plain(&p.item.ident));
     let (generics, args, bounds) = p.item.generics.split_for_impl();
     let in_key = quote!(<Self as #krate::processor::Processor>::InKey);
     let (key, value) = match &p.input {
-        Input::Types(t) => (t.0.to_token_stream(), t.1.to_token_stream()),
+        Input::Types(t) => (checked::in_key(p, &t.0), t.1.to_token_stream()),
         Input::Error(e) if e.is_empty() => (quote!(()), in_key),
         // An expression that is an error makes the type one, about which nobody complains.
         Input::Error(e) => (quote!([(); #e]), in_key),
@@ -178,6 +195,7 @@ fn init(p: &Processor) -> TokenStream {
             }
         }
     });
+    let needs = needs_values(p, &config);
     quote! {
         #[automatically_derived]
         #[allow(unused_qualifications, dead_code, private_interfaces, clippy::pedantic)]
@@ -192,7 +210,43 @@ fn init(p: &Processor) -> TokenStream {
             }
         }
         #unconfigured
+        #needs
     }
+}
+
+/// What `process::<P>()` says of a processor that needs values.
+fn needs_values(p: &Processor, config: &[&Field]) -> Option<TokenStream> {
+    let (krate, owner) = (&p.krate, plain(&p.item.ident));
+    // A field under `#[cfg(..)]` may not be there.
+    let named: Vec<String> = config.iter().filter(|f| f.cfgs.is_empty()).map(|f| plain(&f.ident)).collect();
+    let first = named.first()?;
+    let message = if let [field] = &*named {
+        format!("`{owner}` has the field `{field}` of its own, so it needs its value [S525]")
+    } else {
+        let names = named.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+        format!("`{owner}` has fields of its own, {names}, so it needs their values [S525]")
+    };
+    let call = format!("call `.process_with(move || {owner}::init({}))`", named.join(", "));
+    let local = format!("or, where each lane begins with its default value, mark it: `#[local] {first}: ..`");
+    let name = &p.item.ident;
+    let mut generics = p.item.generics.clone();
+    generics.params.push(parse_quote!(__L: NeedsValues));
+    let (generics, _, bounds) = generics.split_for_impl();
+    let (_, args, _) = p.item.generics.split_for_impl();
+    Some(quote! {
+        const _: () = {
+            #[diagnostic::on_unimplemented(message = #message, label = "needs configuration", note = #call, note = #local)]
+            #[allow(unreachable_pub)]
+            pub trait NeedsValues {}
+            #[automatically_derived]
+            #[allow(unused_qualifications)]
+            impl #generics #krate::processor::Unconfigured<__L> for #name #args #bounds {
+                fn init() -> #krate::processor::Init<Self> {
+                    ::core::unreachable!()
+                }
+            }
+        };
+    })
 }
 
 /// The call that checks one timer, in a constant.

@@ -1,5 +1,6 @@
 //! `#[processor]`: a struct that owns state and timers.
 
+mod checked;
 mod expand;
 mod parse;
 #[cfg(test)]
@@ -77,13 +78,14 @@ type FieldCodec = Option<Path>;
 
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::new();
-    let Some(processor) = parse::parse(args.clone(), item.clone(), &mut errors) else {
+    let Some(mut processor) = parse::parse(args.clone(), item.clone(), &mut errors) else {
         // Its handlers need not complain as well.
-        let stub = parse::stub(args, &item).map(|p| expand::processor(&p));
+        let stub = parse::stub(args, &item).map(|p| expand::stub(&p));
         return quote!(#item #errors #stub);
     };
+    let aliases = checked::complete(&mut processor);
     let item = &processor.item;
     // Whatever borrows cannot be a processor; the trait's own complaints would bury that.
     let code = item.generics.lifetimes().next().is_none().then(|| expand::expand(&processor));
-    quote!(#item #errors #code)
+    quote!(#item #errors #aliases #code)
 }

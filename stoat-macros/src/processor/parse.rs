@@ -128,26 +128,48 @@ fn field(f: &mut syn::Field, key: &Type, krate: &TokenStream, errors: &mut Error
     let mut unclear = Errors::new();
     let errors = if roles.len() > 1 { &mut unclear } else { errors };
     let role = match roles.into_iter().next() {
-        None => {
-            unmarked(&ident, &f.ty, errors);
-            Role::Config
-        }
+        None => match unmarked(&ident, &f.ty, errors) {
+            // It goes on with the mark that it should have.
+            Some(role) => owned(role, &role_alone(role), &ident, &mut f.ty, (key, krate), &mut Errors::new()),
+            None => Role::Config,
+        },
         Some(("local", a)) => local(&a, errors),
         Some((role, a)) => owned(role, &a, &ident, &mut f.ty, (key, krate), errors),
     };
     Field { ident, ty: f.ty.clone(), cfgs, role }
 }
 
-/// A field type that only the engine can make needs its mark.
-fn unmarked(ident: &Ident, ty: &Type, errors: &mut Errors) {
-    let Some(last) = last_name(ty) else { return };
+/// The role of a field type that only the engine can make.
+fn role_of(ty: &Type) -> Option<(&'static str, String)> {
+    let last = last_name(ty)?;
     let role = match last.as_str() {
         "Keyed" => "state",
         "Timer" | "Timers" => "timer",
         "KeyValueStore" => "store",
-        _ => return,
+        _ => return None,
     };
+    Some((role, last))
+}
+
+fn unmarked(ident: &Ident, ty: &Type, errors: &mut Errors) -> Option<&'static str> {
+    let (role, last) = role_of(ty)?;
     errors.on("S308", ident, format!("`{}` is a `{last}` and has no mark: add `#[{role}]`", plain(ident)));
+    Some(role)
+}
+
+/// `#[role]`
+fn role_alone(role: &str) -> Attribute {
+    let role = Ident::new(role, Span::call_site());
+    parse_quote!(#[#role])
+}
+
+/// Says that a field's type is not that of its mark. The error stands in the type too, which then is one: whatever the handlers
+/// do with the field, nobody complains again.
+fn wrong_type(code: &'static str, ty: &mut Type, text: String, instead: Type, errors: &mut Errors) {
+    let mut found = Errors::new();
+    found.on(code, &*ty, text);
+    *ty = if found.is_empty() { instead } else { parse_quote!([(); #found]) };
+    errors.append(found);
 }
 
 fn local(attr: &Attribute, errors: &mut Errors) -> Role {
@@ -169,6 +191,17 @@ fn owned(
     (key, krate): (&Type, &TokenStream),
     errors: &mut Errors,
 ) -> Role {
+    // A type that belongs to another mark decides: one mistake, one error.
+    if let Some((right, last)) = role_of(ty).filter(|(right, _)| *right != role) {
+        let code = match role {
+            "state" => "S309",
+            "timer" => "S310",
+            _ => "S311",
+        };
+        let text = format!("`{}` is a `{last}`: mark it `#[{right}]`, not `#[{role}]`", plain(ident));
+        errors.on(code, attr.path(), text);
+        return owned(right, &role_alone(right), ident, ty, (key, krate), &mut Errors::new());
+    }
     let known: &[&str] = match role {
         "timer" => &["clock", "foreign", "name", "codec"],
         _ => &["codec", "name"],
@@ -182,15 +215,19 @@ fn owned(
                 complete(ty, codec.as_ref(), 1, errors);
             } else {
                 let inner = ty.clone();
-                let want = tidy(&parse_quote!(Keyed<#inner>));
-                errors.on(
-                    "S309",
-                    &inner,
+                let text = if let (Some("HashMap" | "BTreeMap"), Some(k), Some(v)) =
+                    (last_name(ty).as_deref(), nth_arg(ty, 0), nth_arg(ty, 1))
+                {
+                    let (one, many) = (tidy(&parse_quote!(Keyed<#v>)), tidy(&parse_quote!(KeyValueStore<#k, #v>)));
                     format!(
-                        "a `#[state]` field is a `Keyed<V>`, the value of the current key: write `{ident}: {want}`"
-                    ),
-                );
-                *ty = parse_quote!(#krate::store::Keyed<#inner>);
+                        "a `#[state]` field is no map: write `{ident}: {one}` for one value of the record's key, or \
+                         `#[store] {ident}: {many}` for more"
+                    )
+                } else {
+                    let want = tidy(&parse_quote!(Keyed<#inner>));
+                    format!("a `#[state]` field is a `Keyed<V>`, the value of the current key: write `{ident}: {want}`")
+                };
+                wrong_type("S309", ty, text, parse_quote!(#krate::store::Keyed<#inner>), errors);
             }
             Role::State { name }
         }
@@ -203,12 +240,9 @@ fn owned(
                 }
                 complete(ty, codec.as_ref(), 1, errors);
             } else {
-                errors.on("S310", 
-                    &*ty,
-                    "a `#[timer]` field is a `Timer` (one pending time per key) or `Timers` (many), written as such: an alias \
-                     cannot be completed with the key type",
-                );
-                *ty = parse_quote!(#krate::timer::Timer<#key>);
+                let text = "a `#[timer]` field is a `Timer` (one pending time per key) or `Timers` (many), written as such: \
+                            an alias cannot be completed with the key type";
+                wrong_type("S310", ty, text.to_owned(), parse_quote!(#krate::timer::Timer<#key>), errors);
             }
             if args.flag("foreign", errors) {
                 foreign(ty, key, krate);
@@ -221,8 +255,7 @@ fn owned(
             } else {
                 let text =
                     format!("a `#[store]` field is a `KeyValueStore<K, V>`: write `{ident}: KeyValueStore<K, V>`");
-                errors.on("S311", &*ty, text);
-                *ty = parse_quote!(#krate::store::KeyValueStore<#key, ()>);
+                wrong_type("S311", ty, text, parse_quote!(#krate::store::KeyValueStore<#key, ()>), errors);
             }
             Role::Store { name }
         }
@@ -267,6 +300,14 @@ fn last_name(ty: &Type) -> Option<String> {
     match ty {
         Type::Path(p) => p.path.segments.last().map(|s| s.ident.to_string()),
         Type::Group(g) => last_name(&g.elem),
+        _ => None,
+    }
+}
+
+fn nth_arg(ty: &Type, n: usize) -> Option<Type> {
+    let PathArguments::AngleBracketed(args) = last_args(&mut ty.clone())?.clone() else { return None };
+    match args.args.into_iter().nth(n)? {
+        GenericArgument::Type(t) => Some(t),
         _ => None,
     }
 }

@@ -6,8 +6,14 @@ struct Clicks;
 impl ::stoat_core::source::Source for Clicks {
     type Key = UserId;
     type Value = Click;
-    type KeyCodec = <UserId as ::stoat_core::key::Key>::Codec;
-    type ValueCodec = Json;
+    type KeyCodec = <::stoat_core::__private::Checked<
+        { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
+        UserId,
+    > as ::stoat_core::key::Key>::Codec;
+    type ValueCodec = ::stoat_core::__private::Checked<
+        { <Json as ::stoat_core::__private::SourceCodec<Click>>::CHECKED },
+        Json,
+    >;
     const TOPIC: &'static str = "clicks";
     const NAME: &'static str = "Clicks";
     type Lane = ::stoat_core::topology::lane_state::Lane<
@@ -26,19 +32,46 @@ struct Sessions;
 impl ::stoat_core::sink::Sink for Sessions {
     type Key = UserId;
     type Value = Session;
-    type KeyCodec = <UserId as ::stoat_core::key::Key>::Codec;
-    type ValueCodec = Json;
+    type KeyCodec = <::stoat_core::__private::Checked<
+        { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
+        UserId,
+    > as ::stoat_core::key::Key>::Codec;
+    type ValueCodec = ::stoat_core::__private::Checked<
+        { <Json as ::stoat_core::__private::SinkCodec<Session>>::CHECKED },
+        Json,
+    >;
     const TOPIC: &'static str = "sessions";
     const NAME: &'static str = "Sessions";
 }
 struct Sessionize {
-    open: Keyed<Session>,
-    idle: Timer<UserId>,
+    open: __Sessionize_open,
+    idle: __Sessionize_idle,
 }
+#[doc(hidden)]
+#[allow(non_camel_case_types, unused_qualifications)]
+type __Sessionize_open = ::stoat_core::__private::Checked<
+    {
+        <::stoat_core::codec::Json as ::stoat_core::__private::FieldCodec<
+            Session,
+        >>::CHECKED
+    },
+    Keyed<Session>,
+>;
+#[doc(hidden)]
+#[allow(non_camel_case_types, unused_qualifications)]
+type __Sessionize_idle = Timer<
+    ::stoat_core::__private::Checked<
+        { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
+        UserId,
+    >,
+>;
 #[automatically_derived]
 #[allow(unused_qualifications)]
 impl ::stoat_core::processor::Processor for Sessionize {
-    type InKey = UserId;
+    type InKey = ::stoat_core::__private::Checked<
+        { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
+        UserId,
+    >;
     type InValue = Click;
     type OutKey = <Self as ::stoat_core::processor::Processor>::InKey;
     type OutValue = Session;
@@ -46,7 +79,7 @@ impl ::stoat_core::processor::Processor for Sessionize {
     const NAME: &'static str = "Sessionize";
     const FIELDS: &'static [::stoat_core::processor::FieldDecl] = &[
         ::stoat_core::processor::FieldDecl::of::<
-            Keyed<Session>,
+            __Sessionize_open,
         >(
             "open",
             ::stoat_core::processor::FieldOptions {
@@ -55,7 +88,7 @@ impl ::stoat_core::processor::Processor for Sessionize {
             },
         ),
         ::stoat_core::processor::FieldDecl::of::<
-            Timer<UserId>,
+            __Sessionize_idle,
         >(
             "idle",
             ::stoat_core::processor::FieldOptions {
@@ -70,18 +103,18 @@ impl ::stoat_core::processor::Processor for Sessionize {
     ) {
         ::stoat_core::processor::FieldVisitor::<
             Self,
-        >::visit::<Keyed<Session>>(visitor, &mut self.open);
+        >::visit::<__Sessionize_open>(visitor, &mut self.open);
         ::stoat_core::processor::FieldVisitor::<
             Self,
-        >::visit::<Timer<UserId>>(visitor, &mut self.idle);
+        >::visit::<__Sessionize_idle>(visitor, &mut self.idle);
     }
 }
 #[automatically_derived]
 #[allow(unused_qualifications)]
 impl<__K, __L> ::stoat_core::processor::FitsLane<__K, __L> for Sessionize
 where
-    __L: ::stoat_core::topology::lane_state::FitsField<Self, Keyed<Session>>,
-    __L: ::stoat_core::topology::lane_state::FitsField<Self, Timer<UserId>>,
+    __L: ::stoat_core::topology::lane_state::FitsField<Self, __Sessionize_open>,
+    __L: ::stoat_core::topology::lane_state::FitsField<Self, __Sessionize_idle>,
 {}
 #[automatically_derived]
 #[allow(unused_qualifications, dead_code, private_interfaces, clippy::pedantic)]
@@ -93,10 +126,10 @@ impl Sessionize {
         {
             Self {
                 open: ::stoat_core::processor::FieldBuild::field::<
-                    Keyed<Session>,
+                    __Sessionize_open,
                 >(__build, 0usize),
                 idle: ::stoat_core::processor::FieldBuild::field::<
-                    Timer<UserId>,
+                    __Sessionize_idle,
                 >(__build, 1usize),
             }
         })
@@ -346,5 +379,18 @@ impl ::stoat_core::topology::TopologyFn for __topology_sessions {
 #[allow(dead_code)]
 struct App;
 fn main() -> ::std::process::ExitCode {
-    ::stoat_core::app::main(::stoat_core::__private::app::<sessions>())
+    let function = sessions;
+    {
+        mod no_topology {
+            #[allow(non_camel_case_types)]
+            pub struct sessions {}
+        }
+        #[allow(unused_imports)]
+        use no_topology::*;
+        {
+            #[allow(unused_imports)]
+            use self::*;
+            ::stoat_core::__private::main::<_, sessions>(function)
+        }
+    }
 }

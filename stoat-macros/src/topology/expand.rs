@@ -5,7 +5,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use stoat_macro_support::{at, plain};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Expr, ExprCall, Stmt, Type, parse_quote, parse_quote_spanned};
+use syn::{Expr, ExprCall, ItemFn, Stmt, Type, parse_quote, parse_quote_spanned};
 
 use super::{Edit, FragmentCall, Topology};
 
@@ -26,16 +26,32 @@ pub(super) fn expand(mut t: Topology) -> TokenStream {
     let checks = checks(&t);
     let graph = graph(&t);
     rewrite(&mut t);
-    let (krate, item) = (&t.krate, &mut t.item);
     // In front: items behind statements are a lint.
-    item.block.stmts.splice(0..0, checks);
+    t.item.block.stmts.splice(0..0, checks);
+    let (krate, item, name) = (&t.krate, &t.item, &t.item.sig.ident);
+    let declare = quote! {
+        fn declare(t: &mut #krate::topology::Topology) {
+            #name(t);
+        }
+    };
+    let owner = owner(krate, item, &graph, &declare);
+    quote!(#item #owner)
+}
+
+/// In the place of a function with another signature, which was reported: whoever names the topology does not complain too.
+pub(super) fn stub(item: &ItemFn, krate: &TokenStream) -> TokenStream {
+    let shown = plain(&item.sig.ident);
+    let graph = quote!(#krate::topology::StaticGraph { name: #shown, nodes: &[] });
+    owner(krate, item, &graph, &quote!(fn declare(_: &mut #krate::topology::Topology) {}))
+}
+
+/// What stands beside the function.
+fn owner(krate: &TokenStream, item: &ItemFn, graph: &TokenStream, declare: &TokenStream) -> TokenStream {
     let (name, vis, shown) = (&item.sig.ident, &item.vis, plain(&item.sig.ident));
     let cfgs: Vec<_> = item.attrs.iter().filter(|a| a.path().is_ident("cfg")).collect();
     let owner = format_ident!("__topology_{shown}", span = name.span());
     let alias = quote_spanned!(name.span()=> type #name = #owner;);
     quote! {
-        #item
-
         #(#cfgs)*
         #[doc(hidden)]
         #[allow(non_camel_case_types, dead_code)]
@@ -69,9 +85,7 @@ pub(super) fn expand(mut t: Topology) -> TokenStream {
         impl #krate::topology::TopologyFn for #owner {
             const NAME: &'static str = #shown;
             const GRAPH: #krate::topology::StaticGraph = #graph;
-            fn declare(t: &mut #krate::topology::Topology) {
-                #name(t);
-            }
+            #declare
         }
     }
 }

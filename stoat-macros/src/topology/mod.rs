@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 use stoat_macro_support::{Args, Errors, body, krate, wrong_item};
-use syn::{ExprCall, FnArg, ItemFn, Pat, ReturnType, Type, parse_quote};
+use syn::{ExprCall, FnArg, ItemFn, Pat, PatType, ReturnType, Type, parse_quote};
 
 /// What was read.
 pub(crate) struct Topology {
@@ -98,7 +98,7 @@ impl Topology {
 
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::new();
-    let (parsed, put_back) = match syn::parse2::<ItemFn>(item.clone()) {
+    let (mut parsed, put_back) = match syn::parse2::<ItemFn>(item.clone()) {
         Ok(parsed) => (parsed, None),
         Err(e) => {
             let Some((parsed, put_back)) = body(item.clone()) else {
@@ -115,7 +115,19 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     let args = Args::read("topology", args, &["crate"], &mut errors);
     let krate = krate(&args, &mut errors);
     let Some(builder) = signature(&parsed, &mut errors) else {
-        return quote!(#[allow(unused_variables)] #parsed #errors);
+        // Taken by value it would have to be `mut`, which is not what is wrong.
+        for arg in &mut parsed.sig.inputs {
+            if let FnArg::Typed(PatType { pat, ty, .. }) = arg
+                && let (Pat::Ident(p), Type::Path(_)) = (&mut **pat, &**ty)
+            {
+                p.mutability = Some(parse_quote!(mut));
+            }
+        }
+        if let Some(put_back) = put_back {
+            put_back(&mut parsed);
+        }
+        let stub = expand::stub(&parsed, &krate);
+        return quote!(#[allow(unused_variables, unused_mut)] #parsed #errors #stub);
     };
     let mut topology = read::read(parsed, krate, &builder, &mut errors);
     if let Some(put_back) = put_back {

@@ -27,6 +27,7 @@ const STATELESS: &[&str] = &[
     "peek",
     "with_key",
     "with_value",
+    "drop_late",
 ];
 /// Methods that end a stream.
 const ENDS: &[&str] = &["sink", "for_each", "discard"];

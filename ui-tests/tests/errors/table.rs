@@ -66,6 +66,8 @@ pub(crate) const PAGES: &[Page] = pages! {
         "Each key type names one codec, so that the same key has the same bytes everywhere and so runs on the same lane. Without it, state of one key could end up on two lanes, and each would know half of it."
     S112 "source/fail/timestamp-type" "what `timestamp = ..` gives is not a time" { "i64::from(r.value.count)" => "Timestamp::from_millis(i64::from(r.value.count))" }
         "A bare number does not say whether it counts seconds, milliseconds or nanoseconds. Taken for another unit, each record would be far too old or far ahead, and nothing would close."
+    S113 "processor/fail/state-not-serde" "a codec cannot take these values or keys" { "#[derive(Default)]" => "#[derive(Default, serde::Serialize, serde::Deserialize)]" }
+        "State, records and keys are bytes on disk and in topics. A codec that does not know the type could neither keep a value nor bring it back after a restart."
     // --- keys
     S201 "key/fail/no-codec" "a key that names no codec" { "struct UserId" => "#[key(codec = Utf8)]\nstruct UserId" }
         "The codec decides the bytes of the key: lane, partition and stored state hang on them. A default would be fixed for ever by the first deployment."
@@ -114,6 +116,8 @@ pub(crate) const PAGES: &[Page] = pages! {
         "Both would write into one changelog topic, and after a restart each would read what the other wrote."
     S314 "processor/fail/mark-with-a-value" "a mark is written in another form" { "#[state = \"sessions\"]" => "#[state(name = \"sessions\")]" }
         "Arguments of a mark stand in brackets."
+    S315 "processor/fail/keyed-by-key" "a `Keyed` with something else than a codec behind its value" { "Keyed<UserId, Session>" => "Keyed<Session>" }
+        "A `Keyed` is the value of the key that the record or the timer has, so the key is not named. What stands in its place would be taken for the value, and the value for the codec."
     S320 "processor/fail/timer-key-type" "a timer with another type of keys" { "Timer<OrderId>" => "Timer" }
         "A timer fires for the key that it was set for, on the lane of that key's records. With another type its bytes, and so its lane, would differ: state of one key would be touched by two lanes at once."
     S321 "processor/fail/store-key-type" "a store with another type of keys" { "KeyValueStore<OrderId, Session>" => "KeyValueStore<UserId, Session>" }
@@ -204,6 +208,10 @@ pub(crate) const PAGES: &[Page] = pages! {
         "Each partition has one offset per application. Two sources would share it, and after a restart one of them would miss what the other had read."
     S532 "topology/fail/store-name-of-two-processors" "two processors with one name of a store" { "    #[state]\n    open" => "    #[state(name = \"open-2\")]\n    open" }
         "Both would write into one changelog topic, and after a restart each would read what the other wrote."
+    S533 "topology/fail/count-without-group" "a stream is counted that is not grouped" { "count()" => "group_by_key().count()" }
+        "A count is kept for each key, in a store on the key's lane. Grouping says which key that is, and hands the records over to its lane where they are on another one."
+    S534 "topology/fail/table-as-a-stream" "a table is used as a stream" { "counts.discard" => "counts.to_stream().discard" }
+        "A table is the latest value of each key, a stream every change of it. Which of the two goes on is for you to say."
     // --- fragments
     S701 "fragment/fail/not-a-function" "`#[fragment]` on something that is not a function" { "struct Valid;" => "fn valid<L: 'static>(events: Stream<UserId, Event, L>) -> Stream<UserId, Event, L> {\n    events.filter(|_, e| e.count > 0)\n}" }
         "A fragment is a function that takes streams and returns streams."
@@ -216,4 +224,6 @@ pub(crate) const PAGES: &[Page] = pages! {
         "A program may have several topologies; which one runs is yours to say."
     S602 "main/fail/not-a-struct" "`#[stoat_core::main(..)]` on something that is not a struct" { "fn main() {}" => "struct App;" }
         "The attribute writes `fn main()` itself: it reads the configuration, runs the topology and handles signals."
+    S603 "main/fail/no-topology-attribute" "`#[stoat_core::main(..)]` names a function without `#[topology]`" { "fn pipeline" => "#[topology]\nfn pipeline" }
+        "`#[topology]` gives each stream its stable name and checks the wiring while you type. Without it stores and changelog topics would be named by their order, and a later edit would lose state."
 };

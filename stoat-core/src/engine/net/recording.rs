@@ -72,6 +72,8 @@ struct Tape {
     wall: Option<Timestamp>,
     /// The most bytes that were uncommitted.
     peak: usize,
+    /// Records, marks and ticks so far.
+    taken: u64,
 }
 
 /// The ingest order of an application, over all its generations and processes; clones are handles.
@@ -104,6 +106,11 @@ impl Recording {
         self.lock().peak
     }
 
+    /// How many records, marks and ticks the lanes were given, those of epochs that were lost included.
+    pub fn taken(&self) -> u64 {
+        self.lock().taken
+    }
+
     /// Begins to look for [`Recording::peak`] anew.
     pub fn forget_peak(&self) {
         self.lock().peak = 0;
@@ -127,6 +134,7 @@ impl LaneNet for RecordingNet {
 
     fn send(&mut self, lane: LaneId, batch: LaneBatch) {
         let mut tape = self.tape.lock();
+        tape.taken += batch.items.len() as u64;
         for item in &batch.items {
             let source = &batch.sources[item.source as usize];
             let r = source.batch.get(item.index as usize);
@@ -152,6 +160,7 @@ impl LaneNet for RecordingNet {
     fn control(&mut self, number: u64, control: Control) {
         let mut tape = self.tape.lock();
         tape.open.push((number, Entry::Control(control.clone())));
+        tape.taken += u64::from(matches!(control, Control::Mark(_) | Control::Tick(_)));
         if let Control::Barrier(epoch) = control {
             let mut entries = std::mem::take(&mut tape.open);
             entries.sort_by_key(|(n, _)| *n);

@@ -13,6 +13,7 @@ mod gates;
 mod model;
 mod money;
 mod owners;
+mod pause;
 mod random;
 mod remedies;
 mod restart;

@@ -210,12 +210,14 @@ fn i08_the_fault_budget_is_for_a_window_of_time() {
 
 #[test]
 fn states_lead_nowhere_but_where_the_diagram_says() {
-    use State::{Failed, Restoring, Running, Starting, Stopped, Stopping};
-    let all = [Starting, Restoring, Running, Stopping, Stopped, Failed];
+    use State::{Draining, Failed, Paused, Restoring, Running, Starting, Stopped, Stopping};
+    let all = [Starting, Restoring, Running, Draining, Paused, Stopping, Stopped, Failed];
     let shown = |s: State| all.into_iter().filter(|n| s.leads_to(*n)).collect::<Vec<_>>();
-    assert_eq!(shown(Starting), [Restoring, Running, Stopping, Stopped, Failed]);
-    assert_eq!(shown(Restoring), [Starting, Running, Stopping, Stopped, Failed]);
-    assert_eq!(shown(Running), [Starting, Stopping, Failed]);
+    assert_eq!(shown(Starting), [Restoring, Running, Draining, Stopping, Stopped, Failed]);
+    assert_eq!(shown(Restoring), [Starting, Running, Draining, Stopping, Stopped, Failed]);
+    assert_eq!(shown(Running), [Starting, Draining, Stopping, Failed]);
+    assert_eq!(shown(Draining), [Starting, Running, Paused, Stopping, Failed]);
+    assert_eq!(shown(Paused), [Starting, Running, Stopping, Failed]);
     assert_eq!(shown(Stopping), [Starting, Stopped, Failed]);
     assert!(shown(Stopped).is_empty() && shown(Failed).is_empty());
 }

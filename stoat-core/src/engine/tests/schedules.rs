@@ -14,7 +14,7 @@ const EVERY: i64 = 10;
 /// A schedule of ten milliseconds: for each of five keys its time, then once more for the first.
 macro_rules! beats {
     ($name:ident, $when:expr, $missed:expr) => {
-        struct $name;
+        pub(super) struct $name;
         impl Schedule for $name {
             type Key = String;
             type Value = String;
@@ -40,6 +40,7 @@ macro_rules! beats {
 beats!(Once, When::every(Duration::from_millis(10)), Missed::Once);
 beats!(Each, When::every(Duration::from_millis(10)), Missed::Each);
 beats!(Skip, When::every(Duration::from_millis(10)), Missed::Skip);
+beats!(SkipRare, When::every(Duration::from_secs(1)), Missed::Skip);
 beats!(ByEvent, When::every_event_time(Duration::from_millis(10)), Missed::Once);
 
 fn beating<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(t: &mut Topology) {
@@ -49,12 +50,12 @@ fn beating<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(t: &mut T
 }
 
 /// Writes what it gets.
-fn only<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(t: &mut Topology) {
+pub(super) fn only<S: Schedule<Key = String, Value = String, KeyCodec = Utf8>>(t: &mut Topology) {
     t.scheduled::<S>().sink::<Out>();
 }
 
 /// The ticks that were written, in order, each checked to be whole.
-fn ticks(world: &World) -> Vec<i64> {
+pub(super) fn ticks(world: &World) -> Vec<i64> {
     let mut by_tick: BTreeMap<i64, Vec<String>> = BTreeMap::new();
     for r in world.records("out") {
         let tick: i64 = string(r.value.as_ref()).parse().unwrap();

@@ -48,7 +48,7 @@ impl PerSecond {
 /// A graph that counts per second what a source gives.
 macro_rules! per_second {
     ($name:ident, $($option:tt)*) => {
-        fn $name() -> Graph {
+        pub(super) fn $name() -> Graph {
             #[source(topic = "in", key = String, value = String, value_codec = Utf8, $($option)*)]
             struct Seconds;
             graph_of(|t| t.source::<Seconds>().process::<PerSecond>().sink::<Out>())
@@ -63,25 +63,25 @@ per_second!(skips_without_time, out_of_orderness = "0s", idleness = "50ms", no_t
 per_second!(far_behind, out_of_orderness = "60s", idleness = "50ms");
 
 /// An engine that runs, and what it counts.
-struct Running {
-    world: World,
-    engine: Engine,
-    counters: Counters,
+pub(super) struct Running {
+    pub(super) world: World,
+    pub(super) engine: Engine,
+    pub(super) counters: Counters,
 }
 
 impl Running {
-    fn start(mut world: World, graph: &Graph) -> Self {
+    pub(super) fn start(mut world: World, graph: &Graph) -> Self {
         let counters = Counters::default();
         let engine = counters.during(|| world.engine(graph, 3));
         Self { world, engine, counters }
     }
 
-    fn append(&mut self, partition: i32, key: &str, time: i64) {
+    pub(super) fn append(&mut self, partition: i32, key: &str, time: i64) {
         self.world.cluster.append("in", partition, key.as_bytes(), b"x", time);
     }
 
     /// Lets so much time pass.
-    fn pass(&mut self, millis: u64) {
+    pub(super) fn pass(&mut self, millis: u64) {
         let until = self.world.now + millis;
         while self.world.now < until {
             self.counters.during(|| self.world.turn(&mut self.engine)).unwrap_or_else(|e| panic!("{e}"));
@@ -89,7 +89,7 @@ impl Running {
     }
 
     /// Lets time pass until this is committed.
-    fn until(&mut self, outputs: &[&str]) {
+    pub(super) fn until(&mut self, outputs: &[&str]) {
         for _ in 0..20_000 {
             if self.outputs() == outputs {
                 return;
@@ -100,7 +100,7 @@ impl Running {
     }
 
     /// Lets time pass until everything that is there was dispatched, and nothing is open.
-    fn until_read(&mut self) {
+    pub(super) fn until_read(&mut self) {
         let total: usize = (0..PARTITIONS).map(|p| self.world.cluster.log("in", p).len()).sum();
         for _ in 0..20_000 {
             let committed = (0..PARTITIONS)
@@ -113,7 +113,7 @@ impl Running {
         panic!("it is not read: {:?}", self.engine.status());
     }
 
-    fn outputs(&self) -> Vec<String> {
+    pub(super) fn outputs(&self) -> Vec<String> {
         let mut all: Vec<String> = self
             .world
             .records("out")
@@ -124,7 +124,7 @@ impl Running {
         all
     }
 
-    fn count(&self, name: &str) -> u64 {
+    pub(super) fn count(&self, name: &str) -> u64 {
         self.counters.get(name).expect("all are there from the start")
     }
 

@@ -905,7 +905,7 @@ impl Expire {
 }
 
 #[test]
-fn t26_what_a_timer_expires_is_gone_from_the_store_and_from_its_changelog() {
+fn t26_i14_what_a_timer_expires_is_gone_from_the_store_and_from_its_changelog() {
     let graph = graph_of(|t| drop(t.source::<In>().process::<Expire>()));
     let mut world = World::new(26);
     world.feed(&fed("k".into(), "v".into(), START));

@@ -11,7 +11,6 @@ use crate::engine::tag::Path;
 use crate::error::ErrorKind;
 use crate::hash::{lane_hash, lane_of};
 use crate::id::{Epoch, Generation, StoreId};
-use crate::operator::Field;
 use crate::operator::harness::{TestStore, current};
 use crate::processor::{Entered, FieldDecl, FieldOptions, FieldSeed, StateField};
 use crate::store::{Batch, ByteStore, Stamp, StoreKind};
@@ -50,9 +49,9 @@ fn inside<R>(store: &mut Store, key: &str, call: impl FnOnce(&mut Store) -> R) -
 
 fn commit(store: &mut Store, bytes: &dyn ByteStore) {
     let mut batch = Batch { rows: Vec::new(), stamp: Stamp::default() };
-    store.freeze(Epoch(1), &mut batch.rows).unwrap();
+    store.as_field().freeze(Epoch(1), &mut batch.rows).unwrap();
     bytes.apply(Generation(0), &batch).unwrap();
-    store.applied(Epoch(1));
+    store.as_field().applied(Epoch(1));
 }
 
 #[test]
@@ -98,7 +97,7 @@ fn i16_a_write_to_a_key_of_another_lane_is_an_error_that_names_the_field_and_end
         assert!(e.to_string().contains("a write of field `by_day` of `Daily`"), "{e}");
     }
     let mut rows = Vec::new();
-    store.freeze(Epoch(1), &mut rows).unwrap();
+    store.as_field().freeze(Epoch(1), &mut rows).unwrap();
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|r| r.timestamp == Timestamp(7)), "rows have the time of the record");
 }
@@ -136,7 +135,7 @@ fn stored_bytes_of_another_type_are_an_error_about_the_state() {
     other.put(&"a".into(), "text".into()).unwrap();
     other.leave(0).unwrap();
     let mut batch = Batch::default();
-    other.freeze(Epoch(1), &mut batch.rows).unwrap();
+    other.as_field().freeze(Epoch(1), &mut batch.rows).unwrap();
     bytes.apply(Generation(0), &batch).unwrap();
     let mut store = Store::make(seed(bytes, 0, 1));
     let e = inside(&mut store, "a", |s| s.get(&"a".into()).map(drop)).unwrap_err();
@@ -204,7 +203,7 @@ proptest! {
                     commit(&mut store, &*bytes);
                     committed.clone_from(&active);
                 }
-                Op::Trim => store.trim(0),
+                Op::Trim => store.as_field().trim(0),
                 Op::Range(from, to) => {
                     let got = inside(&mut store, &reader, |s| s.range((from.clone(), to.clone()))).unwrap();
                     let want: Vec<_> = seen.into_iter().filter(|(k, _)| {
@@ -221,7 +220,7 @@ proptest! {
             }
             // For punctuators: all keys of the lane, fresh.
             let keys: Vec<_> = active.keys().map(|k| k.as_bytes().to_vec()).collect();
-            prop_assert_eq!(store.keys(&|_| true).unwrap(), keys);
+            prop_assert_eq!(store.as_field().keys(&|_| true).unwrap(), keys);
         }
     }
 }

@@ -115,6 +115,8 @@ pub(crate) struct World {
     pub(crate) compacted: &'static [&'static str],
     /// Whether the topology has schedules: then it never comes to rest by itself.
     scheduled: bool,
+    /// In some runs the application is paused now and then, by a randomness of its own, so that other runs are what they were.
+    pub(crate) pauses: Option<Random>,
 }
 
 impl World {
@@ -139,6 +141,7 @@ impl World {
             },
             compacted: &[],
             scheduled: false,
+            pauses: (seed % 4 == 1).then(|| Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
         }
     }
 
@@ -215,10 +218,33 @@ impl World {
         self.random.one_of(&[1, 2, 3, 16])
     }
 
-    /// One turn of an engine, a little later.
+    /// One turn of an engine, a little later. One that is paused takes nothing.
     pub(crate) fn turn(&mut self, engine: &mut Engine) -> Result<()> {
         self.now += 1 + self.random.below(3);
-        engine.advance(self.now, self.wall()).map(drop)
+        let (before, taken) = (engine.status().state, self.recording.taken());
+        engine.advance(self.now, self.wall())?;
+        if before == State::Paused && engine.status().state == State::Paused {
+            assert_eq!(self.recording.taken(), taken, "records, marks or ticks while it is paused");
+        }
+        Ok(())
+    }
+
+    /// Pauses an engine and lets it go on, both at any moment; one that is paused is restarted in place now and then.
+    fn pause_or_resume(&mut self, engine: &mut Engine) {
+        let Some(random) = &mut self.pauses else { return };
+        let (now, state, chance) = (self.now, engine.status().state, random.below(400));
+        let wall = self.wall();
+        let done = match state {
+            State::Running if chance < 12 => engine.pause(now),
+            State::Draining | State::Paused if chance < 12 => engine.resume(now, wall),
+            State::Starting | State::Restoring if engine.is_pausing() && chance < 4 => engine.resume(now, wall),
+            State::Draining | State::Paused if chance < 15 => {
+                engine.restart();
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        done.expect("it may be done in this state");
     }
 
     /// Clocks jump, and processes are suspended.
@@ -279,6 +305,7 @@ impl World {
             if faults.outage > 0 {
                 self.jump();
             }
+            self.pause_or_resume(&mut running);
             if let Err(e) = self.turn(&mut running) {
                 panic!("{e}");
             }
@@ -325,6 +352,9 @@ impl World {
                 panic!("{e}");
             }
             let status = engine.status();
+            if engine.is_pausing() {
+                let _ = engine.resume(self.now, self.wall());
+            }
             if status.state == State::Running {
                 let rests = if self.scheduled { self.is_read() } else { status.run.settled };
                 settled = if rests { settled + 1 } else { 0 };

@@ -224,6 +224,33 @@ mod s112 {
     fn main() {}
 }
 
+/// a codec cannot take these values or keys
+mod s113 {
+    use stoat_core::prelude::*;
+    use stoat_ui_tests::*;
+
+    #[derive(Default, serde::Serialize, serde::Deserialize)]
+    struct Open {
+        clicks: u64,
+    }
+
+    #[processor(input = (UserId, Event))]
+    struct P {
+        #[state]
+        open: Keyed<Open>,
+    }
+
+    #[handlers]
+    impl P {
+        #[process]
+        fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {
+            self.open.update(Open::default, |o| o.clicks += 1)
+        }
+    }
+
+    fn main() {}
+}
+
 /// a key that names no codec
 mod s201 {
     use serde::{Deserialize, Serialize};
@@ -645,6 +672,28 @@ mod s314 {
         #[process]
         fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {
             Ok(())
+        }
+    }
+
+    fn main() {}
+}
+
+/// a `Keyed` with something else than a codec behind its value
+mod s315 {
+    use stoat_core::prelude::*;
+    use stoat_ui_tests::*;
+
+    #[processor(input = (UserId, Event))]
+    struct P {
+        #[state]
+        open: Keyed<Session>,
+    }
+
+    #[handlers]
+    impl P {
+        #[process]
+        fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {
+            self.open.update(Session::default, |s| s.count += 1)
         }
     }
 
@@ -1506,6 +1555,34 @@ mod s532 {
     fn main() {}
 }
 
+/// a stream is counted that is not grouped
+mod s533 {
+    use stoat_core::prelude::*;
+    use stoat_ui_tests::*;
+
+    #[topology]
+    fn pipeline(t: &mut Topology) {
+        let counts = t.source::<Events>().group_by_key().count();
+        counts.to_stream().discard();
+    }
+
+    fn main() {}
+}
+
+/// a table is used as a stream
+mod s534 {
+    use stoat_core::prelude::*;
+    use stoat_ui_tests::*;
+
+    #[topology]
+    fn pipeline(t: &mut Topology) {
+        let counts = t.source::<Events>().group_by_key().count();
+        counts.to_stream().discard();
+    }
+
+    fn main() {}
+}
+
 /// `#[fragment]` on something that is not a function
 mod s701 {
     use stoat_core::prelude::*;
@@ -1561,6 +1638,20 @@ mod s601 {
 
 /// `#[stoat_core::main(..)]` on something that is not a struct
 mod s602 {
+    use stoat_core::prelude::*;
+    use stoat_ui_tests::*;
+
+    #[topology]
+    fn pipeline(t: &mut Topology) {
+        t.source::<Events>().discard();
+    }
+
+    #[stoat_core::main(pipeline)]
+    struct App;
+}
+
+/// `#[stoat_core::main(..)]` names a function without `#[topology]`
+mod s603 {
     use stoat_core::prelude::*;
     use stoat_ui_tests::*;
 

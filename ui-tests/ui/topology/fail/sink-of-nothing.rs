@@ -1,0 +1,20 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[processor(input = (UserId, Event))]
+struct P;
+
+#[handlers]
+impl P {
+    #[process]
+    fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[topology]
+fn pipeline(t: &mut Topology) {
+    t.source::<Events>().process::<P>().sink::<Sessions>();
+}
+
+fn main() {}
