@@ -383,6 +383,7 @@ impl Prepared {
     }
 }
 
+#[cfg_attr(not(feature = "rocksdb"), expect(clippy::unnecessary_wraps, reason = "a directory may not open"))]
 fn open_stores(config: &Config, state: &std::path::Path, id: &str) -> Result<Box<dyn StoreSet>> {
     #[cfg(feature = "rocksdb")]
     {
@@ -397,7 +398,10 @@ fn open_stores(config: &Config, state: &std::path::Path, id: &str) -> Result<Box
     }
 }
 
-#[cfg_attr(not(feature = "kafka"), expect(unused_variables, reason = "only Kafka has settings"))]
+#[cfg_attr(
+    not(feature = "kafka"),
+    expect(unused_variables, clippy::unnecessary_wraps, reason = "only Kafka has settings, and may refuse them")
+)]
 fn connect(access: &Access, config: &Config, name: &str) -> Result<Box<dyn Broker>> {
     match access {
         Access::Embedded(broker) => Ok(Box::new(broker.client(ClientConfig::new(name, name)))),

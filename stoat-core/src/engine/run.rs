@@ -177,7 +177,7 @@ pub struct RunCx<'a> {
     pub config: &'a Config,
     /// The broker and the store writer.
     pub io: &'a mut Io,
-    /// All stores, by [`StoreId`].
+    /// All stores, by [`StoreId`](crate::id::StoreId).
     pub stores: &'a [Arc<dyn ByteStore>],
     /// This process.
     pub incarnation: &'a str,

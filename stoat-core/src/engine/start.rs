@@ -165,7 +165,7 @@ pub struct StartCx<'a> {
     pub config: &'a Config,
     /// The broker and the store writer.
     pub io: &'a mut Io,
-    /// All stores, by [`StoreId`]; opened by the caller.
+    /// All stores, by [`StoreId`](crate::id::StoreId); opened by the caller.
     pub stores: &'a mut Vec<Arc<dyn ByteStore>>,
     /// Opens stores.
     pub set: &'a mut dyn StoreSet,

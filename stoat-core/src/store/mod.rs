@@ -14,6 +14,7 @@ pub mod rocks;
 pub mod twin;
 
 pub(crate) mod current;
+mod estimate;
 mod key_value;
 mod keyed;
 pub(crate) mod merge;

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::hash::lane_hash;
 use crate::operator::Weight;
 use crate::store::Row;
+use crate::store::estimate::Estimate;
 use crate::time::Timestamp;
 
 /// A key's bytes; short ones are kept in place.
@@ -61,17 +62,8 @@ pub(crate) struct Overlay<V> {
     /// Where the next search for something to evict begins.
     hand: usize,
     weight: Weight,
-    /// What an encoded value takes, roughly: new values weigh as much until they are encoded.
-    typical: usize,
-    /// Which of what is dirty [`Overlay::sample`] measures next.
-    turn: usize,
-    /// Calls of [`Overlay::sample`] since the last freeze, and at which of them a value is measured next.
-    calls: usize,
-    due: usize,
-    /// How much was dirty when a value was measured last.
-    seen: usize,
-    /// Values in a row, since the last freeze, that were not what was expected.
-    surprises: u32,
+    /// New values weigh as much until they are encoded.
+    estimate: Estimate,
     /// Whether what is overwritten is kept, from [`Overlay::begin`] on.
     logging: bool,
     /// What the handler that runs has overwritten.
@@ -110,28 +102,12 @@ impl<V> Default for Overlay<V> {
             frozen: Vec::new(),
             hand: 0,
             weight: Weight::default(),
-            typical: size_of::<V>(),
-            turn: 0,
-            calls: 0,
-            due: 0,
-            seen: 0,
-            surprises: 0,
+            estimate: Estimate::new(size_of::<V>()),
             logging: false,
             log: Vec::new(),
             encoded: Vec::new(),
         }
     }
-}
-
-/// A value of so many bytes is measured whenever there is an occasion.
-const SHORT: usize = 64;
-/// Values of another length than expected that are followed by another look at once, in one epoch: where lengths differ much
-/// anyway, each is a surprise.
-const SURPRISES: u32 = 32;
-
-/// Moves what is typical an eighth of the way to what was seen.
-fn learn(typical: &mut usize, seen: usize) {
-    *typical = (*typical * 7 + seen).div_ceil(8);
 }
 
 const LIVE: &str = "a slot is live until entries are dropped, which happens between handlers only";
@@ -383,7 +359,7 @@ impl<V> Overlay<V> {
             let bare = Self::weigh(&e.key, 0);
             if e.weight <= bare && !e.frozen {
                 // Nothing is known of its length, or it was deleted.
-                let weight = Self::weigh(&e.key, self.typical);
+                let weight = Self::weigh(&e.key, self.estimate.typical());
                 self.weight.total += (weight - bare) as usize;
                 e.weight = weight;
             }
@@ -415,7 +391,7 @@ impl<V> Overlay<V> {
                 }
             };
             if let Some(value) = &value {
-                learn(&mut self.typical, value.len());
+                self.estimate.learn(value.len());
             }
             let weight = Self::weigh(&e.key, value.as_ref().map_or(0, Vec::len));
             self.weight.total = self.weight.total - e.weight as usize + weight as usize;
@@ -429,28 +405,14 @@ impl<V> Overlay<V> {
             rows.push(Row { key: e.key.to_vec(), lane_key: e.key.len(), value, timestamp: e.timestamp });
         }
         self.dirty.clear();
-        (self.calls, self.due, self.seen, self.surprises) = (0, 0, 0, 0);
+        self.estimate.restart();
         Ok(())
     }
 
-    /// Measures now and then a value that was written since the last freeze. Without it a new value's weight, and that of one
-    /// that grows, would be known only when the epoch ends, which may be what the weight is to bring about.
-    ///
-    /// Measuring is encoding once more, so long values are measured ever less often as the epoch gets longer; short ones cost
-    /// next to nothing, and each call measures one, so that it is seen at once when long ones come.
+    /// Measures now and then a value that was written since the last freeze, see [`Estimate`].
     pub(crate) fn sample(&mut self, encode: impl FnOnce(&V, &mut Vec<u8>) -> Result<()>) {
-        if self.dirty.is_empty() {
-            return;
-        }
-        self.calls += 1;
-        if self.calls < self.due {
-            return;
-        }
-        // What is new tells how long new ones are; where nothing is, what is there may have grown.
-        let last = self.dirty.len() - 1;
-        self.turn = if self.dirty.len() > self.seen { last } else { (self.turn + 1) % self.dirty.len() };
-        self.seen = self.dirty.len();
-        let e = self.entries[self.dirty[self.turn] as usize].as_mut().expect(LIVE);
+        let Some(which) = self.estimate.look(self.dirty.len()) else { return };
+        let e = self.entries[self.dirty[which] as usize].as_mut().expect(LIVE);
         let Some(value) = &e.value else { return };
         let expected = e.weight as usize - Self::overhead(&e.key);
         let mut out = Vec::with_capacity(expected);
@@ -458,15 +420,7 @@ impl<V> Overlay<V> {
         if encode(value, &mut out).is_err() {
             return;
         }
-        let far = |a: usize, b: usize| a > 2 * b + SHORT;
-        if (far(out.len(), expected) || far(expected, out.len())) && self.surprises < SURPRISES {
-            self.surprises += 1;
-            self.typical = self.typical.midpoint(out.len());
-            self.due = self.calls + 1;
-        } else {
-            learn(&mut self.typical, out.len());
-            self.due = self.calls + (self.calls / 8).min(out.len() / SHORT).max(1);
-        }
+        self.estimate.measured(expected, out.len());
         let weight = Self::weigh(&e.key, out.len());
         self.weight.total = self.weight.total - e.weight as usize + weight as usize;
         self.weight.uncommitted = self.weight.uncommitted - e.weight as usize + weight as usize;
