@@ -40,7 +40,10 @@ impl Told {
         if let Some(rest) = line.strip_prefix("failing seed: ") {
             let (seed, test) = rest.split_once(' ').unwrap_or((rest, ""));
             let test = test.split_once("in ").map_or("", |(_, t)| t).trim_end_matches(')');
-            self.failed.push((test.to_owned(), seed.parse().unwrap_or_default()));
+            // A line that another one ran into tells nothing.
+            if let (Ok(seed), false) = (seed.parse(), test.is_empty()) {
+                self.failed.push((test.to_owned(), seed));
+            }
         }
         if self.words.len() < SHOWN && !line.starts_with("test ") && !line.trim().is_empty() {
             self.words.push(line);
