@@ -197,7 +197,7 @@ pub fn ready<'a>(result: Result<()>) -> CallFuture<'a> {
 
 /// Names a `let`.
 pub fn bind<S: Bind>(stream: S, name: &'static str) -> S::Bound {
-    stream.bind(name)
+    stream.bound_to(name)
 }
 
 /// Says that a field is a timer.
@@ -546,8 +546,14 @@ impl NotKnown {
     note = "write `input = {Self}` in `#[processor]`, or let the handler take `Record<{K}, {V}>`"
 )]
 pub trait Taken<P, K, V> {}
+// Through another trait: an impl for `(K, V)` would be shown as one that was meant.
 #[diagnostic::do_not_recommend]
-impl<P, K, V> Taken<P, K, V> for (K, V) {}
+impl<P, K, V, T: IsPair<(K, V)>> Taken<P, K, V> for T {}
+
+/// The same type.
+pub trait IsPair<T> {}
+#[diagnostic::do_not_recommend]
+impl<T> IsPair<T> for T {}
 
 /// Whether a timer has a handler; also where some handler names no timer, which is another error and probably the cause.
 pub const fn handled(on_timer: &[&str], fields: &[FieldDecl], timer: &str) -> bool {

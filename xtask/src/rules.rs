@@ -150,7 +150,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "a handler's record is the input of its processor",
         file: PRIVATE,
-        from: "impl<P, K, V> Taken<P, K, V> for (K, V) {}",
+        from: "impl<P, K, V, T: IsPair<(K, V)>> Taken<P, K, V> for T {}",
         to: "impl<P, K, V, T> Taken<P, K, V> for T {}",
         cases: &["processor/input-of-another-key", "handlers/process-types", "handlers/async-types"],
     },
