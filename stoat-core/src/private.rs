@@ -45,8 +45,8 @@
 //! `X` as its third parameter. Attributes of fields are removed.
 //! ```text
 //! impl Processor for P {
-//!     type InKey = K;
-//!     type InValue = V;
+//!     type InKey = K;              // where P is not generic: Checked<{ Input::<P>::TAKEN.checked::<K, V>() }, K>,
+//!     type InValue = V;            // so that a handler of other records is one error, on the input; V likewise
 //!     type OutKey = K;             // `output = (K2, V2)`: K2. Without `output`: K
 //!     type OutValue = W;           // without `output`: core::convert::Infallible
 //!     type Mode = __private::Keep; // `output = (K2, V2)`: Rekey. Without `output`: End
@@ -81,6 +81,7 @@
 //! # `#[handlers] impl P { .. }`
 //! The impl is emitted unchanged (attributes removed, lints allowed), and:
 //! ```text
+//! impl Takes for P { type Pair = (K, V); }      // of the handler's `Record<K, V>`; not where P is generic
 //! impl Handlers for P {
 //!     const ON_TIMER: &'static [&'static str] = &["idle"];
 //!     const PUNCTUATORS: &'static [Punctuator] = &[Punctuator {

@@ -38,25 +38,40 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
     let owner = owner(&item.self_ty);
     // A handler that is there, but misspelt or misshapen, is not missing.
     let mut present = false;
+    // A method that takes a record is probably the handler, and its mark was forgotten.
+    let mut likely = None;
     for member in &mut item.items {
         let ImplItem::Fn(f) = member else { continue };
         if let Some((mark, attr)) = take_mark(f, errors) {
             present |= mark == "process";
             method(&mut all, &owner, mark, &attr, f, errors);
+        } else if takes_record(f) {
+            likely.get_or_insert(f.sig.ident.clone());
         }
     }
-    if !present {
-        errors.on("S402", 
+    match likely {
+        _ if present => {}
+        Some(f) => errors.on(
+            "S402",
+            &f,
+            format!("`{owner}` has no `#[process]` handler: write `#[process]` above `fn {}`", plain(&f)),
+        ),
+        None => errors.on(
+            "S402",
             &item.self_ty,
             format!(
                 "`{owner}` has no `#[process]` handler: add `#[process] fn on_record(&mut self, record: Record<K, V>, cx: &mut \
                  Context<Self>) -> Result<()>`"
             ),
-        );
+        ),
     }
     bodies.put(&mut item);
     all.item = item;
     Some(all)
+}
+
+fn takes_record(f: &ImplItemFn) -> bool {
+    f.sig.inputs.iter().any(|a| matches!(a, FnArg::Typed(t) if last_name(&t.ty).is_some_and(|n| n == "Record")))
 }
 
 /// The type's name without its parameters.

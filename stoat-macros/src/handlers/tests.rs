@@ -74,7 +74,8 @@ fn each_fault_of_a_mark_is_one_error() {
     one(quote! { #process #[punctuate] #tick }, "how often?");
     one(quote! { #process #[punctuate(every = "0s")] #tick }, "longer than zero");
     one(quote! { #process #[punctuate(every = "1s", clock = wal)] #tick }, "did you mean `wall`?");
-    one(quote! {}, "`P` has no `#[process]` handler");
+    one(quote! {}, "`P` has no `#[process]` handler: add `#[process] fn on_record(");
+    one(quote! { fn helper(&self) {} #body }, "`P` has no `#[process]` handler: write `#[process]` above `fn f`");
 }
 
 #[test]
