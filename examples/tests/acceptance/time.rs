@@ -201,14 +201,14 @@ impl Stage {
     }
 
     /// Runs the application while `act` does something with it, then stops it.
-    fn during<T: Send>(&self, act: impl FnOnce(&mut Client<'_>) -> T + Send) -> T {
+    fn during<T: Send>(&self, act: impl FnOnce(&mut Operator<'_>) -> T + Send) -> T {
         let app = self.prepare();
         let (clients, handle) = (app.clients(), app.handle());
         let client = clients("operator").expect("a client");
         std::thread::scope(|scope| {
             let acting = scope.spawn(move || {
                 let _stops = Stops(handle.clone());
-                act(&mut Client { stage: self, client, handle })
+                act(&mut Operator { stage: self, client, handle })
             });
             app.run(|status| {
                 COMMITS.reached(status.run.commits);
@@ -243,13 +243,13 @@ impl Drop for Stops {
     }
 }
 
-struct Client<'a> {
+struct Operator<'a> {
     stage: &'a Stage,
     client: BlockingClient,
     handle: Handle,
 }
 
-impl Client<'_> {
+impl Operator<'_> {
     /// Writes records of one key, at these times in ms after the first second.
     fn write(&mut self, partition: i32, key: &str, value: &str, times: impl IntoIterator<Item = i64>) {
         let mut batch = ProduceBatch::new(Arc::new([INPUT.into()]));

@@ -28,6 +28,8 @@ use super::epoch_record::InputCut;
 const BATCH: usize = 256;
 /// What stands in the journal for a control message.
 const NO_PARTITION: u32 = u32::MAX;
+/// Fetches of a partition that lanes may hold at most, in bytes of its fetches.
+const HELD: usize = 2;
 /// Records that one group may dispatch before the other groups have their turn.
 const TURN: usize = 1024;
 
@@ -58,6 +60,8 @@ struct Input {
     spec: InputSpec,
     buffer: VecDeque<Chunk>,
     buffered: usize,
+    /// Dispatched to the end and perhaps still held by lanes: one that is slow holds all of a batch by one record of it.
+    out: Vec<Arc<RecordBatch>>,
     /// An answer to a fetch is awaited.
     fetching: bool,
     /// The offset that the broker reads next, markers counted.
@@ -101,8 +105,14 @@ impl Input {
         chunk.at += 1;
         if chunk.at == chunk.batch.len() {
             self.buffered -= chunk.batch.weight();
-            self.buffer.pop_front();
+            self.out.extend(self.buffer.pop_front().map(|c| c.batch));
         }
+    }
+
+    /// Bytes of what was dispatched to the end and lanes still hold.
+    fn held(&mut self) -> usize {
+        self.out.retain(|b| Arc::strong_count(b) > 1);
+        self.out.iter().map(|b| b.weight()).sum()
     }
 
     fn head(&self, horizon: Timestamp) -> Option<Timestamp> {
@@ -134,6 +144,7 @@ pub struct Ingest {
     max_wait: u64,
     batch_bytes: usize,
     fetch_bytes: usize,
+    held: bool,
     wall: Timestamp,
     /// What the last mark said, by sub-topology; what late is judged against.
     marked: Vec<Watermark>,
@@ -210,6 +221,7 @@ impl Ingest {
                 spec,
                 buffer: VecDeque::new(),
                 buffered: 0,
+                out: Vec::new(),
                 fetching: false,
                 position: cut.next,
                 caught_up: false,
@@ -235,6 +247,7 @@ impl Ingest {
             max_wait: limits.max_wait.as_millis() as u64,
             batch_bytes: limits.batch_bytes,
             fetch_bytes,
+            held: false,
             wall: cut.wall,
             scheduled: plan
                 .subs
@@ -258,12 +271,22 @@ impl Ingest {
 
     /// Which partitions to ask for more, and for how many bytes. Asking is remembered until [`Ingest::fetched`].
     pub fn demand(&mut self, out: &mut Vec<(u32, usize)>) {
+        self.held = false;
         for (i, input) in self.inputs.iter_mut().enumerate() {
             if !input.fetching && input.buffered * 2 <= self.fetch_bytes {
+                if input.held() > HELD * self.fetch_bytes {
+                    self.held = true;
+                    continue;
+                }
                 input.fetching = true;
                 out.push((i as u32, self.fetch_bytes));
             }
         }
+    }
+
+    /// Whether a partition was not asked for more because of what lanes hold. Nobody tells when they no longer do.
+    pub fn held(&self) -> bool {
+        self.held
     }
 
     /// Takes what the broker fetched. A record without a timestamp goes on like all others, unless its source skips it: the

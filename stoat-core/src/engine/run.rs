@@ -807,7 +807,7 @@ impl Run {
                 let wait = next.since(cx.wall).as_millis() as u64;
                 at = at.min(cx.now.saturating_add(wait.max(1)));
             }
-            if self.schedules.behind() {
+            if self.schedules.behind() || self.ingest.held() {
                 // Nobody tells how far lanes have come.
                 at = at.min(cx.now + 1);
             }

@@ -382,3 +382,76 @@ fn n6_late_and_future_records_are_counted() {
     assert_eq!(counters.get(metrics::LATE_RECORDS), Some(1));
     assert_eq!(counters.get(metrics::FUTURE_RECORDS), Some(1));
 }
+
+/// Keeps all that the lane of the first record is sent.
+#[derive(Default)]
+struct SlowLane {
+    slow: Option<LaneId>,
+    kept: Vec<LaneBatch>,
+}
+
+impl SlowLane {
+    /// Bytes of fetched batches that it keeps alive.
+    fn holds(&self) -> usize {
+        let sources = self.kept.iter().flat_map(|b| &b.sources);
+        let batches: BTreeMap<_, _> = sources.map(|s| (Arc::as_ptr(&s.batch), s.batch.weight())).collect();
+        batches.values().sum()
+    }
+}
+
+impl LaneNet for SlowLane {
+    fn has_room(&self, _: LaneId) -> bool {
+        true
+    }
+    fn send(&mut self, lane: LaneId, batch: LaneBatch) {
+        if *self.slow.get_or_insert(lane) == lane {
+            self.kept.push(batch);
+        }
+    }
+    fn control(&mut self, _: u64, _: Control) {}
+    fn publish(&mut self, _: u64) {}
+    fn exchange(&mut self, _: SubTopologyId, _: Epoch, _: Arc<Vec<ForeignTimer>>) {}
+    fn uncommitted(&self) -> usize {
+        0
+    }
+    fn lowest(&self) -> u64 {
+        u64::MAX
+    }
+    fn wants_ticks(&self) -> bool {
+        false
+    }
+    fn poll(&mut self, _: &mut Vec<NetEvent>) {}
+    fn notify(&self, _: Waker) {}
+    fn stop(&mut self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn i07_a_slow_lane_with_a_record_of_each_fetch_before_it_holds_a_few_fetches_and_not_all() {
+    let (mut ingest, mut net) = (ingest(1, 0), SlowLane::default());
+    let (mut next, mut demand) = (0, Vec::new());
+    let mut turn = |ingest: &mut Ingest, net: &mut SlowLane| {
+        demand.clear();
+        ingest.demand(&mut demand);
+        for _ in &demand {
+            let mut batch = RecordBatch::default();
+            for key in 0..60_u8 {
+                batch.push(next, Timestamp(1), Some(&[key]), Some(&[0; 10_000]), Headers::default());
+                next += 1;
+            }
+            let partition = TopicPartition::new("in", 0);
+            ingest.fetched(0, Fetched { partition, batch, position: next, caught_up: false });
+        }
+        ingest.dispatch(net, 0, Timestamp(0), 10_000);
+        !demand.is_empty()
+    };
+    for _ in 0..100 {
+        turn(&mut ingest, &mut net);
+    }
+    assert!(net.holds() < 4 << 20, "{} bytes", net.holds());
+    assert!(ingest.held(), "it is looked at again");
+    net.kept.clear();
+    assert!(turn(&mut ingest, &mut net), "it goes on");
+    assert!(!ingest.held());
+}
