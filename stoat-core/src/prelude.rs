@@ -16,5 +16,9 @@ pub use crate::time::{Timestamp, WatermarkStrategy};
 pub use crate::timer::{Timer, Timers};
 pub use crate::topology::{Branch, Stream, Table, Topology};
 
+// By this name `#[stoat_core::main(..)]` finds out whether the prelude is in scope.
+#[doc(hidden)]
+pub use crate::__private::main as __stoat_main;
+
 pub use stoat_derive::Key;
 pub use stoat_macros::{fragment, handlers, processor, sink, source, topology};

@@ -45,8 +45,8 @@
 //! `X` as its third parameter. Attributes of fields are removed.
 //! ```text
 //! impl Processor for P {
-//!     type InKey = K;
-//!     type InValue = V;
+//!     type InKey = K;              // where P is not generic: Checked<{ Input::<P>::TAKEN.checked::<K, V>() }, K>,
+//!     type InValue = V;            // so that a handler of other records is one error, on the input; V likewise
 //!     type OutKey = K;             // `output = (K2, V2)`: K2. Without `output`: K
 //!     type OutValue = W;           // without `output`: core::convert::Infallible
 //!     type Mode = __private::Keep; // `output = (K2, V2)`: Rekey. Without `output`: End
@@ -81,6 +81,7 @@
 //! # `#[handlers] impl P { .. }`
 //! The impl is emitted unchanged (attributes removed, lints allowed), and:
 //! ```text
+//! impl Takes for P { type Pair = (K, V); }      // of the handler's `Record<K, V>`; not where P is generic
 //! impl Handlers for P {
 //!     const ON_TIMER: &'static [&'static str] = &["idle"];
 //!     const PUNCTUATORS: &'static [Punctuator] = &[Punctuator {
@@ -154,7 +155,8 @@ pub use crate::topology::lane_state::{DecodeOnly, FitsField, KeyChanged, Lane};
 pub use crate::topology::{Bind, StaticGraph, StaticNode, Stream, Table, Topology, TopologyFn, bind_each};
 
 use crate::codec::CodecError;
-use crate::processor::{CallFuture, HandlerArg, HandlerResult, TimerField};
+use crate::processor::{CallFuture, HandlerArg, HandlerContext, HandlerResult, TimerField};
+use crate::store::StoreKind;
 
 /// Gives a handler its argument: `Given` is what it gets, `Want` the type that its user wrote.
 pub fn give<P, Given, Want: HandlerArg<P, Given>>(given: Given) -> Want {
@@ -162,7 +164,7 @@ pub fn give<P, Given, Want: HandlerArg<P, Given>>(given: Given) -> Want {
 }
 
 /// As [`give`], by unique reference; the types stand without the reference.
-pub fn give_mut<P, Given, Want: HandlerArg<P, Given>>(given: &mut Given) -> &mut Want {
+pub fn give_mut<P, Given, Want: HandlerContext<P, Given>>(given: &mut Given) -> &mut Want {
     Want::from_given_mut(given)
 }
 
@@ -196,7 +198,7 @@ pub fn ready<'a>(result: Result<()>) -> CallFuture<'a> {
 
 /// Names a `let`.
 pub fn bind<S: Bind>(stream: S, name: &'static str) -> S::Bound {
-    stream.bind(name)
+    stream.bound_to(name)
 }
 
 /// Says that a field is a timer.
@@ -271,6 +273,28 @@ pub fn app<T: TopologyFn>() -> crate::app::App {
 /// What `#[stoat_core::main(..)]` runs: the topology `T`, which was made of the function.
 pub fn main<F: FunctionOf<T>, T>(_: F) -> std::process::ExitCode {
     crate::app::main(F::app())
+}
+
+/// As [`main`], where the prelude is not in scope.
+pub fn main_without_prelude<F: FunctionWithoutPrelude<T>, T>(_: F) -> std::process::ExitCode {
+    crate::app::main(F::app())
+}
+
+/// As [`FunctionOf`].
+#[diagnostic::on_unimplemented(
+    message = "`use stoat_core::prelude::*;` is missing, which has `#[topology]` and what else stands in a topology [S603]",
+    label = "not a topology",
+    note = "write `use stoat_core::prelude::*;` at the top of this file, and `#[topology]` above `fn name(t: &mut Topology)`"
+)]
+pub trait FunctionWithoutPrelude<T> {
+    /// As an application.
+    fn app() -> crate::app::App;
+}
+#[diagnostic::do_not_recommend]
+impl<F, T: TopologyFn> FunctionWithoutPrelude<T> for F {
+    fn app() -> crate::app::App {
+        app::<T>()
+    }
 }
 
 /// The function that a topology was made of.
@@ -349,7 +373,7 @@ impl<T, const N: usize> Length<T> for [(); N] {
 #[diagnostic::on_unimplemented(
     message = "the key type `{Self}` has no declared codec [S111]",
     label = "this key would have to pick a lane",
-    note = "write `#[derive(Key)]` and `#[key(codec = Json)]` (or Utf8, Be, Bytes) on `{Self}`",
+    note = "write `#[derive(Key)]` above `#[key(codec = Json)]` (or Utf8, Be, Bytes) on `{Self}`",
     note = "an `Option<..>` is no key: drop the records without one first, with `.with_key()`"
 )]
 pub trait HasCodec {
@@ -362,8 +386,8 @@ impl<K: Key> HasCodec for K {}
 #[diagnostic::on_unimplemented(
     message = "codec `{Self}` cannot encode and decode `{T}` [S113]",
     label = "values of type `{T}` are kept as bytes",
-    note = "`Json`, which is taken where none is named, needs serde: write `#[derive(serde::Serialize, serde::Deserialize)]` on `{T}`",
-    note = "or name a codec that takes `{T}`, `#[state(codec = C)]` (of a store: `#[store(codec = C)]`)"
+    note = "types with serde's `#[derive(serde::Serialize, serde::Deserialize)]` are taken by `Json`, the codec where none is named",
+    note = "or name a codec that takes `{T}`, `#[state(codec = C)]` (of a store: `#[store(codec = C)]`): `Be` takes integers, `Utf8` text and `Bytes` bytes"
 )]
 pub trait FieldCodec<T> {
     /// For [`Checked`].
@@ -376,8 +400,8 @@ impl<T, C: Encode<T> + Decode<T>> FieldCodec<T> for C {}
 #[diagnostic::on_unimplemented(
     message = "codec `{Self}` cannot decode `{T}` [S113]",
     label = "values of type `{T}` are read from bytes",
-    note = "`Json`, which is taken where none is named, needs serde: write `#[derive(serde::Deserialize)]` on `{T}`",
-    note = "or name a codec that takes `{T}`, `value_codec = C`"
+    note = "types with serde's `#[derive(serde::Deserialize)]` are taken by `Json`, the codec where none is named",
+    note = "or name a codec that takes `{T}`, `value_codec = C`: `Be` takes integers, `Utf8` text and `Bytes` bytes"
 )]
 pub trait SourceCodec<T> {
     /// For [`Checked`].
@@ -390,8 +414,8 @@ impl<T, C: Decode<T>> SourceCodec<T> for C {}
 #[diagnostic::on_unimplemented(
     message = "codec `{Self}` cannot encode `{T}` [S113]",
     label = "values of type `{T}` are written as bytes",
-    note = "`Json`, which is taken where none is named, needs serde: write `#[derive(serde::Serialize)]` on `{T}`",
-    note = "or name a codec that takes `{T}`, `value_codec = C`"
+    note = "types with serde's `#[derive(serde::Serialize)]` are taken by `Json`, the codec where none is named",
+    note = "or name a codec that takes `{T}`, `value_codec = C`: `Be` takes integers, `Utf8` text and `Bytes` bytes"
 )]
 pub trait SinkCodec<T> {
     /// For [`Checked`].
@@ -404,7 +428,7 @@ impl<T, C: Encode<T>> SinkCodec<T> for C {}
 #[diagnostic::on_unimplemented(
     message = "codec `{Self}` cannot encode and decode `{T}` [S113]",
     label = "keys of type `{T}` are kept as bytes",
-    note = "`Json` needs serde: write `#[derive(serde::Serialize, serde::Deserialize)]` on `{T}`",
+    note = "types with serde's `#[derive(serde::Serialize, serde::Deserialize)]` are taken by `Json`",
     note = "or name a codec that takes `{T}`: a struct of one field can have `Utf8` (text), `Be` (an integer) or `Bytes`"
 )]
 pub trait KeyCodec<T> {
@@ -470,6 +494,67 @@ pub trait Unknown {
     const STORES: Option<StoreFacts> = None;
 }
 impl<T> Unknown for Probe<T> {}
+
+/// What the handler of a processor takes, as `#[handlers]` reads it: `(K, V)` of its `Record<K, V>`.
+pub trait Takes {
+    /// The pair.
+    type Pair;
+}
+
+/// Asked by `#[processor]`, of its own type: [`Agrees`] where `#[handlers]` wrote what the handler takes, else [`NotKnown`].
+/// Neither asks more than that: what is missing is reported elsewhere, once.
+pub struct Input<P>(std::marker::PhantomData<P>);
+
+impl<P: Takes> Input<P> {
+    /// It is known what the handler takes.
+    pub const TAKEN: Agrees<P> = Agrees(std::marker::PhantomData);
+}
+
+/// What [`Input`] says where nothing is known.
+pub trait InputUnknown {
+    /// It is not known.
+    const TAKEN: NotKnown = NotKnown;
+}
+impl<P> InputUnknown for Input<P> {}
+
+/// See [`Input`].
+pub struct Agrees<P>(std::marker::PhantomData<P>);
+
+impl<P: Takes> Agrees<P> {
+    /// For [`Checked`].
+    pub const fn checked<K, V>(&self) -> usize
+    where
+        P::Pair: Taken<P, K, V>,
+    {
+        0
+    }
+}
+
+/// See [`Input`].
+pub struct NotKnown;
+
+impl NotKnown {
+    /// For [`Checked`].
+    pub const fn checked<K, V>(&self) -> usize {
+        0
+    }
+}
+
+/// What a handler takes is the input that its processor declares.
+#[diagnostic::on_unimplemented(
+    message = "`{P}` declares `input = ({K}, {V})`, but its `#[process]` handler takes records of `{Self}` [S420]",
+    label = "the handler takes something else",
+    note = "write `input = {Self}` in `#[processor]`, or let the handler take `Record<{K}, {V}>`"
+)]
+pub trait Taken<P, K, V> {}
+// Through another trait: an impl for `(K, V)` would be shown as one that was meant.
+#[diagnostic::do_not_recommend]
+impl<P, K, V, T: IsPair<(K, V)>> Taken<P, K, V> for T {}
+
+/// The same type.
+pub trait IsPair<T> {}
+#[diagnostic::do_not_recommend]
+impl<T> IsPair<T> for T {}
 
 /// Whether a timer has a handler; also where some handler names no timer, which is another error and probably the cause.
 pub const fn handled(on_timer: &[&str], fields: &[FieldDecl], timer: &str) -> bool {
@@ -546,11 +631,17 @@ pub const fn one_store_per_name(earlier: &[Option<StoreFacts>], this: Option<Sto
                     if same(a.fields[m].name, b.fields[n].name) {
                         let mut text = Text::new();
                         let store = a.fields[m].name;
+                        let (what, mark) = match b.fields[n].kind {
+                            StoreKind::Timer | StoreKind::Timers => ("timer", "`#[timer(name = \"..\")]`"),
+                            _ => ("store", "`#[state(name = \"..\")]` (of a store: `#[store(..)]`)"),
+                        };
                         if same(a.name, b.name) {
                             text.push(&[
                                 "`",
                                 a.name,
-                                "` is used twice, and both uses would own the store named `",
+                                "` is used twice, and both uses would own the ",
+                                what,
+                                " named `",
                                 store,
                             ]);
                             text.push(&[
@@ -558,8 +649,8 @@ pub const fn one_store_per_name(earlier: &[Option<StoreFacts>], this: Option<Sto
                             ]);
                             text.push(&["other names [S532]"]);
                         } else {
-                            text.push(&["`", a.name, "` and `", b.name, "` both own a store named `", store]);
-                            text.push(&["`: rename one with `#[state(name = \"..\")]` (or store, timer) [S532]"]);
+                            text.push(&["`", a.name, "` and `", b.name, "` both own a ", what, " named `", store]);
+                            text.push(&["`: rename one with ", mark, " [S532]"]);
                         }
                         panic!("{}", text.as_str());
                     }

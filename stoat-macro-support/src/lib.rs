@@ -17,5 +17,5 @@ pub use errors::Errors;
 #[cfg(any(test, feature = "mutants"))]
 pub use errors::off;
 pub use items::{RawBodies, body, wrong_item};
-pub use names::{closest, plain};
+pub use names::{closest, plain, shown};
 pub use paths::{Codec, asks, at, checked, checked_key, krate, nullable, option_inner, same_tokens};

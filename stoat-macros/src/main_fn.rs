@@ -53,15 +53,20 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// The name of a function alone is a value; what `#[topology]` puts beside it, under the same name, is a type. Where that is
 /// missing, the name is found in the outer block, as a type that is no topology: so the message can say what is missing. And
-/// where the function is missing too, its value is an error, which is the only one.
+/// where the function is missing too, its value is an error, which is the only one. In the same way the name `__stoat_main`, which
+/// the prelude has, is found in the outer block where the prelude is missing: then that is what is said.
 fn named(krate: &TokenStream, topology: &Path) -> TokenStream {
     let Some(last) = topology.segments.last() else { return TokenStream::new() };
     let name = &last.ident;
     let mut module = topology.segments.clone();
     module.pop();
-    let module = if module.is_empty() { quote!(self::) } else { quote!(#module) };
+    let here = module.is_empty();
+    let module = if here { quote!(self::) } else { quote!(#module) };
     let (root, function) = (topology.leading_colon, at(&quote!(function), topology.span()));
-    let run = at(&quote!(#krate::__private::main::<_, #name>(#function)), topology.span());
+    // What another module imports is not seen from here.
+    let main = if here { quote!(__stoat_main) } else { quote!(#krate::__private::main) };
+    let outside = here.then(|| quote!(use #krate::__private::main_without_prelude as __stoat_main;));
+    let run = at(&quote!(#main::<_, #name>(#function)), topology.span());
     quote! {
         let #function = #topology;
         {
@@ -71,6 +76,8 @@ fn named(krate: &TokenStream, topology: &Path) -> TokenStream {
             }
             #[allow(unused_imports)]
             use no_topology::*;
+            #[allow(unused_imports)]
+            #outside
             {
                 #[allow(unused_imports)]
                 use #root #module *;

@@ -134,19 +134,32 @@ impl<P> std::fmt::Debug for Init<P> {
 /// An argument of a handler has the type that the processor gives it.
 #[diagnostic::on_unimplemented(
     message = "this handler of `{P}` takes `{Self}`, but it is given `{Got}` [S420]",
-    label = "expected `{Got}`"
+    label = "expected `{Got}`",
+    note = "what a handler is given follows from `input = (K, V)` in `#[processor]`: a `Record<K, V>`, or the `Fired<K>` of a timer"
 )]
 pub trait HandlerArg<P, Got>: Sized {
     /// By value.
     fn from_given(got: Got) -> Self;
-    /// By unique reference.
-    fn from_given_mut(got: &mut Got) -> &mut Self;
 }
 #[diagnostic::do_not_recommend]
 impl<P, T> HandlerArg<P, T> for T {
     fn from_given(got: T) -> T {
         got
     }
+}
+
+/// The context of a handler is that of its processor.
+#[diagnostic::on_unimplemented(
+    message = "the context of a handler of `{P}` is another type here [S420]",
+    label = "expected `&mut Context<Self>`",
+    note = "write `cx: &mut Context<Self>`"
+)]
+pub trait HandlerContext<P, Got> {
+    /// By unique reference.
+    fn from_given_mut(got: &mut Got) -> &mut Self;
+}
+#[diagnostic::do_not_recommend]
+impl<P, T> HandlerContext<P, T> for T {
     fn from_given_mut(got: &mut T) -> &mut T {
         got
     }

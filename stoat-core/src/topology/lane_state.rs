@@ -198,7 +198,7 @@ pub trait IsGrouped<C> {}
 #[diagnostic::on_unimplemented(
     message = "a table is no stream [S534]",
     label = "not a stream",
-    note = "make its changes one first: `.to_stream().discard()`"
+    note = "its changes are one: write `.to_stream()` in front of this step"
 )]
 pub trait IsStream {}
 
@@ -241,7 +241,8 @@ impl<P: Processor, F, D: EncodesKey<P::InKey>> FitsField<P, F> for DecodeOnly<D>
 #[diagnostic::on_unimplemented(
     message = "`{P}` takes keys of type `{Want}`, but this stream is keyed by `{Self}` [S520]",
     label = "keys of type `{Self}`",
-    note = "change the key, `let name = stream.select_key(..).repartition();`, and go on from there; or declare `input = ({Self}, ..)` on `{P}`"
+    note = "change the key, `let name = stream.select_key(..).repartition();`, and go on from there; or declare `input = ({Self}, ..)` on `{P}`",
+    note = "an `Option<..>` is no key of a processor: `.with_key()` drops the records without one and keeps the rest on its lane"
 )]
 pub trait InputKey<P, Want> {
     /// `L`. Where the key is wrong, nothing is asked of the lane by this name: one mistake, one error.

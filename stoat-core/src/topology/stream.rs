@@ -555,13 +555,13 @@ pub trait Bind {
     type Bound;
 
     /// Names it.
-    fn bind(self, name: &'static str) -> Self::Bound;
+    fn bound_to(self, name: &'static str) -> Self::Bound;
 }
 
 impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Bind for Stream<K, V, L, P> {
     type Bound = Stream<K, V, L>;
 
-    fn bind(self, name: &'static str) -> Self::Bound {
+    fn bound_to(self, name: &'static str) -> Self::Bound {
         self.erase().with_name(name, false)
     }
 }
@@ -569,7 +569,7 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Bind for Stream<K, V, L,
 impl<K: 'static, V: 'static, C> Bind for Table<K, V, C> {
     type Bound = Self;
 
-    fn bind(self, name: &'static str) -> Self {
+    fn bound_to(self, name: &'static str) -> Self {
         self.with_name(name, false)
     }
 }
@@ -578,7 +578,7 @@ impl<K, V, C, VC> Bind for Grouped<K, V, C, VC> {
     type Bound = Self;
 
     /// A group is no node: the aggregation that follows is named by its own `let`.
-    fn bind(self, _name: &'static str) -> Self {
+    fn bound_to(self, _name: &'static str) -> Self {
         self
     }
 }
@@ -586,13 +586,13 @@ impl<K, V, C, VC> Bind for Grouped<K, V, C, VC> {
 impl Bind for () {
     type Bound = ();
 
-    fn bind(self, _name: &'static str) {}
+    fn bound_to(self, _name: &'static str) {}
 }
 
 /// What a `let [a, b] = ..` in a `#[topology]` function does.
 pub fn bind_each<S: Bind, const N: usize>(streams: [S; N], names: [&'static str; N]) -> [S::Bound; N] {
     let mut names = names.into_iter();
-    streams.map(|s| s.bind(names.next().expect("as many names as streams")))
+    streams.map(|s| s.bound_to(names.next().expect("as many names as streams")))
 }
 
 /// The value codec that an aggregation has when none is named.

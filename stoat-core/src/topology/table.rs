@@ -54,4 +54,13 @@ impl<K: 'static, V: 'static, C> Table<K, V, C> {
     {
         unreachable!("nothing implements `IsStream`")
     }
+
+    /// As [`Table::discard`].
+    #[doc(hidden)]
+    pub fn sink<S>(self)
+    where
+        C: IsStream,
+    {
+        unreachable!("nothing implements `IsStream`")
+    }
 }

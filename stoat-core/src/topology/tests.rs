@@ -31,11 +31,11 @@ fn problem(declare: impl FnOnce(&mut Topology)) -> String {
 #[test]
 fn t40_names_come_from_lets_and_an_edit_elsewhere_renames_nothing() {
     let graph = build(|t| {
-        let words = t.source::<A>().bind("words");
-        let shouted = words.map_values(|v| v.to_uppercase()).filter(|_, _| true).bind("shouted");
+        let words = t.source::<A>().bound_to("words");
+        let shouted = words.map_values(|v| v.to_uppercase()).filter(|_, _| true).bound_to("shouted");
         let [left, right] = bind_each(shouted.fan_out(), ["left", "right"]);
         left.map_values(|v| v).sink::<Out>();
-        let n = right.group_by(|_, v| v.clone()).count().bind("n");
+        let n = right.group_by(|_, v| v.clone()).count().bound_to("n");
         n.to_stream().sink::<Counts>();
     })
     .unwrap();
@@ -60,8 +60,8 @@ fn t40_names_come_from_lets_and_an_edit_elsewhere_renames_nothing() {
 #[test]
 fn an_explicit_name_is_stronger_than_a_let() {
     let graph = build(|t| {
-        let a = t.source::<A>().named("explicit").bind("a");
-        let b = a.bind("b");
+        let a = t.source::<A>().named("explicit").bound_to("a");
+        let b = a.bound_to("b");
         b.sink::<Out>();
     })
     .unwrap();
@@ -197,8 +197,8 @@ fn a_name_that_no_topic_can_have_is_an_error() {
 
 fn counted() -> Graph {
     build(|t| {
-        let words = t.source::<A>().bind("words");
-        let n = words.group_by(|_, v| v.clone()).count().bind("n");
+        let words = t.source::<A>().bound_to("words");
+        let n = words.group_by(|_, v| v.clone()).count().bound_to("n");
         n.to_stream().sink::<Counts>();
     })
     .unwrap()

@@ -3,8 +3,8 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use stoat_macro_support::{at, plain};
-use syn::Type;
 use syn::spanned::Spanned;
+use syn::{GenericArgument, PathArguments, Type};
 
 use super::{Handler, Handlers};
 
@@ -69,7 +69,9 @@ pub(super) fn expand(h: &Handlers) -> TokenStream {
     let punctuators = punctuators(h, &context);
     let waits = if waiting { waits(h, [&record, &fired, &context]) } else { TokenStream::new() };
     let used = if h.timers.is_empty() || waiting { quote!(let _ = (field, fired, cx);) } else { TokenStream::new() };
+    let takes = takes(h);
     quote! {
+        #takes
         #[automatically_derived]
         #[allow(unused_qualifications)]
         impl #generics #krate::processor::Handlers for #owner #bounds {
@@ -258,12 +260,37 @@ fn args<'a>(
     given: &'a [(TokenStream, &TokenStream, bool)],
 ) -> impl Iterator<Item = TokenStream> + 'a {
     handler.args.iter().zip(given).map(move |(ty, (value, got, by_ref))| {
-        let (ty, method) = match ty {
-            Type::Reference(r) if *by_ref => (&*r.elem, quote!(from_given_mut)),
-            ty => (ty, quote!(from_given)),
+        let (ty, method) = match ungrouped(ty) {
+            Type::Reference(r) if *by_ref => (&*r.elem, quote!(HandlerContext<Self, #got>>::from_given_mut)),
+            ty => (ty, quote!(HandlerArg<Self, #got>>::from_given)),
         };
-        quote_spanned!(ty.span()=> <#ty as #krate::processor::HandlerArg<Self, #got>>::#method(#value))
+        quote_spanned!(ty.span()=> <#ty as #krate::processor::#method(#value))
     })
+}
+
+/// The pair of a handler's `Record<K, V>`, which `#[processor]` compares with its input.
+fn takes(h: &Handlers) -> Option<TokenStream> {
+    let handler = h.process.as_ref().filter(|p| p.cfgs.is_empty() && h.item.generics.params.is_empty())?;
+    let Type::Path(record) = ungrouped(handler.args.first()?) else { return None };
+    let last = record.path.segments.last().filter(|s| s.ident == "Record")?;
+    let PathArguments::AngleBracketed(args) = &last.arguments else { return None };
+    let types: Vec<&GenericArgument> = args.args.iter().collect();
+    let [GenericArgument::Type(key), GenericArgument::Type(value)] = types.as_slice() else { return None };
+    let (krate, owner) = (&h.krate, &h.item.self_ty);
+    Some(quote! {
+        #[automatically_derived]
+        #[allow(unused_qualifications)]
+        impl #krate::__private::Takes for #owner {
+            type Pair = (#key, #value);
+        }
+    })
+}
+
+fn ungrouped(ty: &Type) -> &Type {
+    match ty {
+        Type::Group(g) => ungrouped(&g.elem),
+        ty => ty,
+    }
 }
 
 /// What turns a handler's result into ours; a handler without a return type has an error.

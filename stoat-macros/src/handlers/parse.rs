@@ -1,10 +1,11 @@
 //! Reads the impl: which method handles what, and whether its shape is right.
 
 use proc_macro2::{Ident, TokenStream};
-use quote::ToTokens;
-use stoat_macro_support::{Args, Errors, RawBodies, closest, krate, plain, wrong_item};
+use quote::{ToTokens, quote};
+use stoat_macro_support::{Args, Errors, RawBodies, closest, krate, plain, shown, wrong_item};
 use syn::{
-    Attribute, FnArg, ImplItem, ImplItemFn, ItemImpl, Meta, PathArguments, ReceiverKind, ReturnType, Type, parse_quote,
+    Attribute, FnArg, ImplItem, ImplItemFn, ItemImpl, Meta, PatType, PathArguments, ReceiverKind, ReturnType, Type,
+    parse_quote,
 };
 
 use super::{Handler, Handlers, OnTimer, Punctuate};
@@ -34,32 +35,47 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
         punctuators: Vec::new(),
         item: item.clone(),
     };
-    let owner = shown(&item.self_ty);
+    let owner = owner(&item.self_ty);
     // A handler that is there, but misspelt or misshapen, is not missing.
     let mut present = false;
+    // A method that takes a record is probably the handler, and its mark was forgotten.
+    let mut likely = None;
     for member in &mut item.items {
         let ImplItem::Fn(f) = member else { continue };
         if let Some((mark, attr)) = take_mark(f, errors) {
             present |= mark == "process";
             method(&mut all, &owner, mark, &attr, f, errors);
+        } else if takes_record(f) {
+            likely.get_or_insert(f.sig.ident.clone());
         }
     }
-    if !present {
-        errors.on("S402", 
+    match likely {
+        _ if present => {}
+        Some(f) => errors.on(
+            "S402",
+            &f,
+            format!("`{owner}` has no `#[process]` handler: write `#[process]` above `fn {}`", plain(&f)),
+        ),
+        None => errors.on(
+            "S402",
             &item.self_ty,
             format!(
                 "`{owner}` has no `#[process]` handler: add `#[process] fn on_record(&mut self, record: Record<K, V>, cx: &mut \
                  Context<Self>) -> Result<()>`"
             ),
-        );
+        ),
     }
     bodies.put(&mut item);
     all.item = item;
     Some(all)
 }
 
+fn takes_record(f: &ImplItemFn) -> bool {
+    f.sig.inputs.iter().any(|a| matches!(a, FnArg::Typed(t) if last_name(&t.ty).is_some_and(|n| n == "Record")))
+}
+
 /// The type's name without its parameters.
-fn shown(ty: &Type) -> String {
+fn owner(ty: &Type) -> String {
     match ty {
         Type::Path(p) => p.path.segments.last().map(|s| plain(&s.ident)).unwrap_or_default(),
         other => other.to_token_stream().to_string(),
@@ -192,14 +208,59 @@ fn without_key(f: &mut ImplItemFn, krate: &TokenStream) {
     }
 }
 
+/// What is said of a context in the place of the record, and where.
+fn swapped(f: &ImplItemFn) -> Option<(TokenStream, String)> {
+    let args: Vec<_> = f.sig.inputs.iter().collect();
+    let [FnArg::Receiver(_), FnArg::Typed(first), FnArg::Typed(second)] = args.as_slice() else { return None };
+    if !is_context(&first.ty) || is_context(&second.ty) {
+        return None;
+    }
+    let text = |arg: &PatType| format!("{}: {}", shown(&arg.pat), shown(&arg.ty));
+    let (pat, ty) = (&first.pat, &first.ty);
+    let waits = if f.sig.asyncness.is_some() { "async " } else { "" };
+    Some((
+        quote!(#pat: #ty),
+        format!(
+            "the arguments are in the wrong order, the context is the last one: write `{waits}fn {}(&mut self, {}, {})`",
+            f.sig.ident,
+            text(second),
+            text(first)
+        ),
+    ))
+}
+
+/// Whether a type is a context, by its last name; borrowed or not.
+fn is_context(ty: &Type) -> bool {
+    match ty {
+        Type::Reference(r) => is_context(&r.elem),
+        ty => last_name(ty).is_some_and(|n| n == "Context"),
+    }
+}
+
+fn is_reference(ty: &Type) -> bool {
+    match ty {
+        Type::Group(g) => is_reference(&g.elem),
+        ty => matches!(ty, Type::Reference(_)),
+    }
+}
+
+fn last_name(ty: &Type) -> Option<String> {
+    match ty {
+        Type::Path(p) => p.path.segments.last().map(|s| plain(&s.ident)),
+        Type::Group(g) => last_name(&g.elem),
+        _ => None,
+    }
+}
+
 /// Checks a method's shape. Its parameters may stay unused.
 fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handler> {
     let name = plain(&f.sig.ident);
-    let (wanted, expected) = match mark {
-        "process" => (2, format!("fn {name}(&mut self, record: Record<K, V>, cx: &mut Context<Self>) -> Result<()>")),
-        "on_timer" => (2, format!("fn {name}(&mut self, fired: Fired<K>, cx: &mut Context<Self>) -> Result<()>")),
-        _ => (1, format!("fn {name}(&mut self, cx: &mut Context<Self>) -> Result<()>")),
+    let what = match mark {
+        "process" => Some(("record", "Record", "<K, V>")),
+        "on_timer" => Some(("fired", "Fired", "<K>")),
+        _ => None,
     };
+    let wanted = 1 + usize::from(what.is_some());
     let receiver = matches!(
         f.sig.receiver(),
         Some(r) if matches!(&r.kind, ReceiverKind::Reference(_, _, Some(_)))
@@ -213,6 +274,15 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
             FnArg::Receiver(_) => None,
         })
         .collect();
+    let expected = {
+        // In the author's own types, where they stand somewhere.
+        let taken = what.map(|(arg, name, args)| {
+            let own = rest.iter().find(|ty| last_name(ty).is_some_and(|n| n == name)).map(shown);
+            format!("{arg}: {}, ", own.unwrap_or_else(|| format!("{name}{args}")))
+        });
+        format!("fn {name}(&mut self, {}cx: &mut Context<Self>) -> Result<()>", taken.unwrap_or_default())
+    };
+    let swapped = swapped(f);
     let output = match &f.sig.output {
         ReturnType::Default => None,
         ReturnType::Type(_, t) => Some((**t).clone()),
@@ -246,8 +316,15 @@ fn handler(f: &mut ImplItemFn, mark: &str, errors: &mut Errors) -> Option<Handle
     if f.sig.generics.type_params().next().is_some() || f.sig.generics.const_params().next().is_some() {
         faults.push("have no type parameters".to_owned());
     }
+    if rest.len() == wanted && swapped.is_none() && rest.last().is_some_and(|ty| !is_reference(ty)) {
+        faults.push("take its context by reference, as the last argument".to_owned());
+    }
     if !faults.is_empty() {
         errors.on("S410", &f.sig.ident, format!("`{name}` must {}; expected `{expected}`", faults.join(", and ")));
+        return None;
+    }
+    if let Some((at, text)) = swapped {
+        errors.on("S410", at, text);
         return None;
     }
     Some(Handler {

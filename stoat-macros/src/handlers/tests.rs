@@ -74,7 +74,8 @@ fn each_fault_of_a_mark_is_one_error() {
     one(quote! { #process #[punctuate] #tick }, "how often?");
     one(quote! { #process #[punctuate(every = "0s")] #tick }, "longer than zero");
     one(quote! { #process #[punctuate(every = "1s", clock = wal)] #tick }, "did you mean `wall`?");
-    one(quote! {}, "`P` has no `#[process]` handler");
+    one(quote! {}, "`P` has no `#[process]` handler: add `#[process] fn on_record(");
+    one(quote! { fn helper(&self) {} #body }, "`P` has no `#[process]` handler: write `#[process]` above `fn f`");
 }
 
 #[test]
@@ -88,4 +89,37 @@ fn two_handlers_of_one_timer_are_an_error() {
         },
         "timer `a` of `P` already has a handler, `f`",
     );
+}
+
+#[test]
+fn arguments_in_the_wrong_order_are_shown_in_the_right_one() {
+    one(
+        quote! { #[process] fn on_event(&mut self, cx: &mut Context<Self>, r: Record<K, V>) -> Result<()> { Ok(()) } },
+        "write `fn on_event(&mut self, r: Record<K, V>, cx: &mut Context<Self>)`",
+    );
+    let process = process();
+    one(
+        quote! {
+            #process
+            #[on_timer(a)] async fn f(&mut self, mut cx: &mut Context<Self>, fired: Fired<a::K>) -> Result<()> { Ok(()) }
+        },
+        "write `async fn f(&mut self, fired: Fired<a::K>, mut cx: &mut Context<Self>)`",
+    );
+    one(
+        quote! { #[process] fn on_event(&mut self, r: Record<u8, Option<V>>, cx: Context<Self>) -> Result<()> { Ok(()) } },
+        "`on_event` must take its context by reference, as the last argument; expected `fn on_event(&mut self, record: Record<u8, \
+         Option<V>>, cx: &mut Context<Self>) -> Result<()>`",
+    );
+}
+
+#[test]
+fn what_the_handler_takes_is_told_where_types_can_be_compared() {
+    let takes = |item| expand(TokenStream::new(), item).to_string().contains("Takes for");
+    let process = process();
+    assert!(takes(quote! { impl P { #process } }));
+    assert!(!takes(quote! { impl<T> P<T> { #process } }), "constants of a type with parameters cannot ask");
+    assert!(!takes(quote! { impl P { #[cfg(a)] #process } }), "it may not be there");
+    assert!(!takes(
+        quote! { impl P { #[process] fn f(&mut self, r: Alias, cx: &mut Context<Self>) -> Result<()> { Ok(()) } } }
+    ));
 }

@@ -4,7 +4,7 @@
 //! asked for in a constant that the field's type is taken with: where the answer is no, that is the one error,
 //! on the user's type, and the field's type is an error too, about which nobody complains again.
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use stoat_macro_support::{asks, at, checked, checked_key, plain, same_tokens};
 use syn::spanned::Spanned;
@@ -23,7 +23,9 @@ pub(super) fn complete(p: &mut Processor) -> TokenStream {
     };
     let ask = Ask { krate, key, generics: &item.generics };
     let mut aliases = TokenStream::new();
-    for (field, emitted) in fields.iter_mut().zip(&mut named.named) {
+    for field in fields {
+        let is_it = |e: &&mut syn::Field| e.ident.as_ref() == Some(&field.ident) && same_tokens(&e.ty, &field.ty);
+        let Some(emitted) = named.named.iter_mut().find(is_it) else { continue };
         let Some(ty) = ask.field(field) else { continue };
         let name = format!("__{}_{}", plain(&item.ident), plain(&field.ident));
         let (alias, cfgs) = (Ident::new(&name, field.ty.span()), &field.cfgs);
@@ -44,6 +46,25 @@ pub(super) fn in_key(p: &Processor, key: &Type) -> TokenStream {
     // A field under `#[cfg(..)]` may not be there.
     let by_key = p.fields.iter().any(|f| f.role.name().is_some() && f.cfgs.is_empty());
     if by_key && !is_open(&p.item.generics, key) { checked_key(&p.krate, key, key) } else { key.to_token_stream() }
+}
+
+/// A part of the input, where the handler takes the same. (Constants of a type with parameters cannot ask; the handler's call
+/// does.)
+pub(super) fn agreed(p: &Processor, (key, value, span): &(Type, Type, Span), part: &TokenStream) -> TokenStream {
+    if !p.item.generics.params.is_empty() {
+        return part.clone();
+    }
+    let (krate, name) = (&p.krate, &p.item.ident);
+    // At the pair, for both parts: two equal errors are shown once.
+    let span = *span;
+    let module = at(&quote!(#krate::__private), span);
+    let name = at(&name.to_token_stream(), span);
+    let constant = quote_spanned! {span=>
+        #[allow(unused_imports)]
+        use #module::InputUnknown as _;
+        #module::Input::<#name>::TAKEN.checked::<#key, #value>()
+    };
+    checked(krate, &constant, part)
 }
 
 struct Ask<'a> {

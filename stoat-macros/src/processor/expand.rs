@@ -2,9 +2,9 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use stoat_macro_support::{at, plain};
+use stoat_macro_support::{at, plain, shown};
 use syn::spanned::Spanned;
-use syn::{GenericParam, Type, parse_quote};
+use syn::{GenericParam, parse_quote};
 
 use super::checked;
 use super::{Field, Input, Output, Processor, Role};
@@ -53,7 +53,10 @@ fn processor(p: &Processor) -> TokenStream {
     let (generics, args, bounds) = p.item.generics.split_for_impl();
     let in_key = quote!(<Self as #krate::processor::Processor>::InKey);
     let (key, value) = match &p.input {
-        Input::Types(t) => (checked::in_key(p, &t.0), t.1.to_token_stream()),
+        Input::Types(t) => {
+            let (key, value) = (checked::in_key(p, &t.0), t.1.to_token_stream());
+            (checked::agreed(p, t, &key), checked::agreed(p, t, &value))
+        }
         Input::Error(e) if e.is_empty() => (quote!(()), in_key),
         // An expression that is an error makes the type one, about which nobody complains.
         Input::Error(e) => (quote!([(); #e]), in_key),
@@ -254,7 +257,7 @@ fn check(p: &Processor, f: &Field, owner: &Ident) -> TokenStream {
     let krate = &p.krate;
     let field = plain(&f.ident);
     let key = match &p.input {
-        Input::Types(t) => tidy(&t.0),
+        Input::Types(t) => shown(&t.0),
         Input::Error(_) => "K".to_owned(),
     };
     let advice = format!(
@@ -301,14 +304,4 @@ fn generic_checks(p: &Processor) -> TokenStream {
         quote!(#(#cfgs)* const { #check };)
     });
     quote!(#(#checks)*)
-}
-
-pub(super) fn tidy(ty: &Type) -> String {
-    ty.to_token_stream()
-        .to_string()
-        .replace(" <", "<")
-        .replace("< ", "<")
-        .replace(" >", ">")
-        .replace(" ::", "::")
-        .replace(":: ", "::")
 }

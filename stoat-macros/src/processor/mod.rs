@@ -6,7 +6,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use stoat_macro_support::Errors;
 use syn::{Attribute, Expr, ItemStruct, Path, Type};
@@ -23,8 +23,8 @@ pub(crate) struct Processor {
 
 /// What comes in.
 pub(crate) enum Input {
-    /// Key and value.
-    Types(Box<(Type, Type)>),
+    /// Key and value, and where the pair stands.
+    Types(Box<(Type, Type, Span)>),
     /// An error. It stands where the key's type would: what depends on that type then complains no more.
     Error(TokenStream),
 }

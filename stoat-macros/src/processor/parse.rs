@@ -1,16 +1,15 @@
 //! Reads the struct: what each field is for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
-use stoat_macro_support::{Args, Errors, closest, krate, plain, wrong_item};
+use stoat_macro_support::{Args, Errors, closest, krate, plain, shown, wrong_item};
 use syn::{
     Attribute, DeriveInput, Expr, Fields, GenericArgument, ItemStruct, Meta, Path, PathArguments, Token, Type,
     parse_quote,
 };
 
-use super::expand::tidy;
 use super::{Field, FieldCodec, Input, Output, Processor, Role};
 
 const KNOWN: &[&str] = &["input", "output", "crate"];
@@ -56,6 +55,7 @@ pub(super) fn parse(args: TokenStream, item: TokenStream, errors: &mut Errors) -
             Vec::new()
         }
     };
+    let fields = declared_once(fields);
     duplicates(&item.ident, &fields, errors);
     Some(Processor { item, krate, input, output, fields })
 }
@@ -77,7 +77,9 @@ fn input(args: &Args, name: &Ident) -> Input {
         return Input::Error(found.to_token_stream());
     }
     match args.parse::<Type>("input", &mut found) {
-        Some(Type::Tuple(t)) if t.elems.len() == 2 => Input::Types(Box::new((t.elems[0].clone(), t.elems[1].clone()))),
+        Some(Type::Tuple(t)) if t.elems.len() == 2 => {
+            Input::Types(Box::new((t.elems[0].clone(), t.elems[1].clone(), t.paren_token.span.join())))
+        }
         Some(other) => {
             let text = "`input` is a key type and a value type: write `input = (K, V)`";
             found.on("S303", other, text);
@@ -172,6 +174,16 @@ fn wrong_type(code: &'static str, ty: &mut Type, text: String, instead: Type, er
     errors.append(found);
 }
 
+/// What is said of a field's type whose name is close to one that the mark is for. (Without arguments a `Key` is a value's type,
+/// and no misspelt `Keyed`.)
+fn misspelt(ty: &Type, names: &[&str], role: &str) -> Option<String> {
+    let last = last_name(ty)?;
+    nth_arg(ty, 0).filter(|_| role != "timer").or_else(|| (role == "timer").then(|| ty.clone()))?;
+    // `MyTimer` is somebody's alias.
+    let meant = closest(&last, names).filter(|name| !last.ends_with(name))?;
+    Some(format!("no type of a `#[{role}]` field is named `{last}`: did you mean `{meant}`?"))
+}
+
 fn local(attr: &Attribute, errors: &mut Errors) -> Role {
     match &attr.meta {
         Meta::Path(_) => Role::Local(None),
@@ -215,16 +227,18 @@ fn owned(
                 complete(ty, codec.as_ref(), 1, errors);
             } else {
                 let inner = ty.clone();
-                let text = if let (Some("HashMap" | "BTreeMap"), Some(k), Some(v)) =
+                let text = if let Some(text) = misspelt(ty, &["Keyed"], role) {
+                    text
+                } else if let (Some("HashMap" | "BTreeMap"), Some(k), Some(v)) =
                     (last_name(ty).as_deref(), nth_arg(ty, 0), nth_arg(ty, 1))
                 {
-                    let (one, many) = (tidy(&parse_quote!(Keyed<#v>)), tidy(&parse_quote!(KeyValueStore<#k, #v>)));
+                    let (one, many) = (shown(&quote!(Keyed<#v>)), shown(&quote!(KeyValueStore<#k, #v>)));
                     format!(
                         "a `#[state]` field is no map: write `{ident}: {one}` for one value of the record's key, or \
                          `#[store] {ident}: {many}` for more"
                     )
                 } else {
-                    let want = tidy(&parse_quote!(Keyed<#inner>));
+                    let want = shown(&quote!(Keyed<#inner>));
                     format!("a `#[state]` field is a `Keyed<V>`, the value of the current key: write `{ident}: {want}`")
                 };
                 wrong_type("S309", ty, text, parse_quote!(#krate::store::Keyed<#inner>), errors);
@@ -240,9 +254,12 @@ fn owned(
                 }
                 complete(ty, codec.as_ref(), 1, errors);
             } else {
-                let text = "a `#[timer]` field is a `Timer` (one pending time per key) or `Timers` (many), written as such: \
-                            an alias cannot be completed with the key type";
-                wrong_type("S310", ty, text.to_owned(), parse_quote!(#krate::timer::Timer<#key>), errors);
+                let text = misspelt(ty, &["Timer", "Timers"], role).unwrap_or_else(|| {
+                    "a `#[timer]` field is a `Timer` (one pending time per key) or `Timers` (many), written as such: an alias \
+                     cannot be completed with the key type"
+                        .to_owned()
+                });
+                wrong_type("S310", ty, text, parse_quote!(#krate::timer::Timer<#key>), errors);
             }
             if args.flag("foreign", errors) {
                 foreign(ty, key, krate);
@@ -253,8 +270,9 @@ fn owned(
             if last_name(ty).is_some_and(|n| STORES.contains(&&*n)) {
                 complete(ty, codec.as_ref(), 2, errors);
             } else {
-                let text =
-                    format!("a `#[store]` field is a `KeyValueStore<K, V>`: write `{ident}: KeyValueStore<K, V>`");
+                let text = misspelt(ty, STORES, role).unwrap_or_else(|| {
+                    format!("a `#[store]` field is a `KeyValueStore<K, V>`: write `{ident}: KeyValueStore<K, V>`")
+                });
                 wrong_type("S311", ty, text, parse_quote!(#krate::store::KeyValueStore<#key, ()>), errors);
             }
             Role::Store { name }
@@ -318,6 +336,16 @@ fn last_args(ty: &mut Type) -> Option<&mut PathArguments> {
         Type::Group(g) => last_args(&mut g.elem),
         _ => None,
     }
+}
+
+/// Without the second of two fields of one name: the compiler has the words for that, and nothing more is to be said.
+fn declared_once(fields: Vec<Field>) -> Vec<Field> {
+    let mut seen = BTreeSet::new();
+    let key = |f: &Field| {
+        let cfgs = &f.cfgs;
+        (plain(&f.ident), quote!(#(#cfgs)*).to_string())
+    };
+    fields.into_iter().filter(|f| seen.insert(key(f))).collect()
 }
 
 fn duplicates(name: &Ident, fields: &[Field], errors: &mut Errors) {

@@ -86,3 +86,20 @@ fn input_is_asked_for_once() {
         assert!(out.contains(part), "{out}");
     }
 }
+
+#[test]
+fn a_misspelt_type_of_a_field_is_told_the_right_one() {
+    one(quote! { struct P { #[state] a: Keyd<Session> } }, "is named `Keyd`: did you mean `Keyed`?");
+    one(quote! { struct P { #[timer] a: Tmer } }, "is named `Tmer`: did you mean `Timer`?");
+    one(quote! { struct P { #[timer] a: Timrs<K> } }, "did you mean `Timers`?");
+    one(quote! { struct P { #[store] a: KeyValStore<K, V> } }, "did you mean `KeyValueStore`?");
+    one(quote! { struct P { #[state] a: Key } }, "write `a: Keyed<Key>`");
+}
+
+#[test]
+fn a_field_that_is_declared_twice_is_left_to_the_compiler() {
+    let (p, errors) =
+        read(quote!(input = (K, V)), quote! { struct P { #[state] a: Keyed<u8>, #[state] a: Keyed<u8> } });
+    assert!(errors.is_empty(), "{errors:?}");
+    assert_eq!((p.fields.len(), p.item.fields.len()), (1, 2));
+}

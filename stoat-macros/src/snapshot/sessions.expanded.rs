@@ -69,10 +69,26 @@ type __Sessionize_idle = Timer<
 #[allow(unused_qualifications)]
 impl ::stoat_core::processor::Processor for Sessionize {
     type InKey = ::stoat_core::__private::Checked<
-        { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
-        UserId,
+        {
+            #[allow(unused_imports)]
+            use ::stoat_core::__private::InputUnknown as _;
+            ::stoat_core::__private::Input::<Sessionize>::TAKEN
+                .checked::<UserId, Click>()
+        },
+        ::stoat_core::__private::Checked<
+            { <UserId as ::stoat_core::__private::HasCodec>::CHECKED },
+            UserId,
+        >,
     >;
-    type InValue = Click;
+    type InValue = ::stoat_core::__private::Checked<
+        {
+            #[allow(unused_imports)]
+            use ::stoat_core::__private::InputUnknown as _;
+            ::stoat_core::__private::Input::<Sessionize>::TAKEN
+                .checked::<UserId, Click>()
+        },
+        Click,
+    >;
     type OutKey = <Self as ::stoat_core::processor::Processor>::InKey;
     type OutValue = Session;
     type Mode = ::stoat_core::processor::Keep;
@@ -201,6 +217,11 @@ impl Sessionize {
 }
 #[automatically_derived]
 #[allow(unused_qualifications)]
+impl ::stoat_core::__private::Takes for Sessionize {
+    type Pair = (UserId, Click);
+}
+#[automatically_derived]
+#[allow(unused_qualifications)]
 impl ::stoat_core::processor::Handlers for Sessionize {
     const ON_TIMER: &'static [&'static str] = &["idle"];
     fn process(
@@ -230,7 +251,7 @@ impl ::stoat_core::processor::Handlers for Sessionize {
                 >>::from_given(record),
                 <Context<
                     Self,
-                > as ::stoat_core::processor::HandlerArg<
+                > as ::stoat_core::processor::HandlerContext<
                     Self,
                     ::stoat_core::processor::Context<Self>,
                 >>::from_given_mut(cx),
@@ -272,7 +293,7 @@ impl ::stoat_core::processor::Handlers for Sessionize {
                     >>::from_given(fired),
                     <Context<
                         Self,
-                    > as ::stoat_core::processor::HandlerArg<
+                    > as ::stoat_core::processor::HandlerContext<
                         Self,
                         ::stoat_core::processor::Context<Self>,
                     >>::from_given_mut(cx),
@@ -310,7 +331,7 @@ impl ::stoat_core::processor::Handlers for Sessionize {
                     self,
                     <Context<
                         Self,
-                    > as ::stoat_core::processor::HandlerArg<
+                    > as ::stoat_core::processor::HandlerContext<
                         Self,
                         ::stoat_core::processor::Context<Self>,
                     >>::from_given_mut(cx),
@@ -387,10 +408,12 @@ fn main() -> ::std::process::ExitCode {
         }
         #[allow(unused_imports)]
         use no_topology::*;
+        #[allow(unused_imports)]
+        use ::stoat_core::__private::main_without_prelude as __stoat_main;
         {
             #[allow(unused_imports)]
             use self::*;
-            ::stoat_core::__private::main::<_, sessions>(function)
+            __stoat_main::<_, sessions>(function)
         }
     }
 }

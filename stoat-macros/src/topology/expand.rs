@@ -5,8 +5,9 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use stoat_macro_support::{at, plain};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Expr, ExprCall, ItemFn, Stmt, Type, parse_quote, parse_quote_spanned};
+use syn::{Expr, ExprCall, ExprMethodCall, ItemFn, Stmt, Type, parse_quote, parse_quote_spanned};
 
+use super::read::named_by_value;
 use super::{Edit, FragmentCall, Topology};
 
 /// ```ignore
@@ -113,6 +114,9 @@ fn text(ty: &Type) -> String {
 /// What the user's statements become.
 pub(super) fn rewrite(t: &mut Topology) {
     let names = t.names();
+    if !t.by_value.is_empty() {
+        AsTypes(&t.by_value).visit_block_mut(&mut t.item.block);
+    }
     let mut calls = Places { calls: &t.calls, names: &names, krate: &t.krate, builder: &t.builder };
     calls.visit_block_mut(&mut t.item.block);
     let krate = &t.krate;
@@ -161,6 +165,21 @@ pub(super) fn rewrite(t: &mut Topology) {
                 }
             },
         );
+    }
+}
+
+/// Lets a type that is given as a value be what was meant: the error was reported.
+struct AsTypes<'a>(&'a [usize]);
+
+impl VisitMut for AsTypes<'_> {
+    fn visit_expr_method_call_mut(&mut self, call: &mut ExprMethodCall) {
+        if let Some((arg, ty)) = named_by_value(call)
+            && self.0.contains(&std::ptr::from_ref(arg).addr())
+        {
+            call.turbofish = Some(parse_quote!(::<#ty>));
+            call.args.clear();
+        }
+        visit_mut::visit_expr_method_call_mut(self, call);
     }
 }
 

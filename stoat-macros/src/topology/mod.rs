@@ -24,6 +24,8 @@ pub(crate) struct Topology {
     twice: Vec<Ident>,
     /// Calls of fragments.
     calls: Vec<FragmentCall>,
+    /// Arguments that should be types: where they lie in memory. An error was reported, and rustc need not repeat it.
+    by_value: Vec<usize>,
     /// The function's parameter.
     builder: Ident,
 }

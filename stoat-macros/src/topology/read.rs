@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
-use stoat_macro_support::{Errors, plain};
+use stoat_macro_support::{Errors, plain, shown};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprCall, ExprMethodCall, GenericArgument, ItemFn, Lit, Local, Macro, Pat, Stmt, Type};
@@ -33,6 +33,10 @@ const STATELESS: &[&str] = &[
 const ENDS: &[&str] = &["sink", "for_each", "discard"];
 /// Methods that make several streams out of one.
 const SPLITS: &[&str] = &["fan_out", "split", "split_late"];
+/// Methods that make a table out of records by key.
+const AGGREGATIONS: &[&str] = &["count", "reduce", "aggregate"];
+/// Methods that take what they name as a type and nothing else, and what that is.
+const BY_TYPE: &[(&str, &str)] = &[("source", "source"), ("sink", "sink"), ("process", "processor")];
 /// Methods of the builder that make no stream.
 const SETTINGS: &[&str] = &["on_decode_error", "on_process_error", "on_produce_error"];
 /// Methods whose node has the name of its type.
@@ -94,6 +98,8 @@ struct Reader<'e> {
     /// What is stored by its name: nodes, and the methods that make them.
     stored: Vec<(usize, Ident)>,
     calls: Vec<FragmentCall>,
+    /// Arguments that should be types: where they lie in memory.
+    by_value: Vec<usize>,
     errors: &'e mut Errors,
 }
 
@@ -127,6 +133,7 @@ fn read_with(
         twice: Vec::new(),
         stored: Vec::new(),
         calls: Vec::new(),
+        by_value: Vec::new(),
         errors,
     };
     let is_fragment = params.is_some();
@@ -145,8 +152,8 @@ fn read_with(
         }
     }
     reader.finish();
-    let (nodes, twice, calls) = (reader.nodes, reader.twice, reader.calls);
-    Topology { item, krate, nodes, edits, twice, calls, builder: builder.clone() }
+    let (nodes, twice, calls, by_value) = (reader.nodes, reader.twice, reader.calls, reader.by_value);
+    Topology { item, krate, nodes, edits, twice, calls, by_value, builder: builder.clone() }
 }
 
 impl Reader<'_> {
@@ -480,7 +487,7 @@ impl Reader<'_> {
             Value::Builder if SETTINGS.contains(&&*method) => Value::Other,
             Value::Builder => {
                 let others = self.arguments(call);
-                let of = first_type(call);
+                let of = first_type(call).or_else(|| self.by_value(call));
                 let typed = TYPED.contains(&&*method);
                 let derived = if typed { type_name(of.as_ref()) } else { method.clone() };
                 let parents = self.erase_all(others);
@@ -492,6 +499,10 @@ impl Reader<'_> {
                     return Value::Group(flow);
                 }
                 self.arguments(call);
+                if !AGGREGATIONS.contains(&&*method) {
+                    // The compiler knows that there is no such method.
+                    return Value::Unknown;
+                }
                 let derived = format!("{}.{method}", flow.label);
                 let table = self.node(method, derived, None, vec![flow.at]);
                 self.stored.push((table.at, call.method.clone()));
@@ -564,7 +575,7 @@ impl Reader<'_> {
         }
         let mut parents = vec![flow.at];
         parents.extend(self.erase_all(others));
-        let of = first_type(call);
+        let of = first_type(call).or_else(|| self.by_value(call));
         let derived = if TYPED.contains(&&*method) {
             type_name(of.as_ref().or(made(call).as_ref()))
         } else {
@@ -582,6 +593,18 @@ impl Reader<'_> {
         } else {
             Value::Stream(next)
         }
+    }
+
+    /// `.process(P)` in the place of `.process::<P>()`: the type that was meant.
+    fn by_value(&mut self, call: &ExprMethodCall) -> Option<Type> {
+        let method = plain(&call.method);
+        let (_, what) = BY_TYPE.iter().find(|(m, _)| *m == method)?;
+        let (arg, ty) = named_by_value(call)?;
+        let name = shown(&ty);
+        let dot = if what == &"source" { format!("{}.", plain(&self.builder)) } else { ".".to_owned() };
+        self.errors.on("S513", arg, format!("a {what} is named by its type: write `{dot}{method}::<{name}>()`"));
+        self.by_value.push(std::ptr::from_ref(arg).addr());
+        Some(ty)
     }
 
     fn erase_all(&mut self, flows: Vec<Flow>) -> Vec<usize> {
@@ -772,6 +795,22 @@ fn first_type(call: &ExprMethodCall) -> Option<Type> {
         GenericArgument::Type(t) => Some(t.clone()),
         _ => None,
     }
+}
+
+/// The type that stands as the one argument of a method, in the place of its type argument.
+pub(super) fn named_by_value(call: &ExprMethodCall) -> Option<(&Expr, Type)> {
+    if call.turbofish.is_some() || call.args.len() != 1 {
+        return None;
+    }
+    let arg = call.args.first()?;
+    let path = match arg {
+        Expr::Path(p) if p.qself.is_none() => &p.path,
+        Expr::Struct(s) if s.qself.is_none() => &s.path,
+        _ => return None,
+    };
+    // A variable is no type.
+    let is_type = plain(&path.segments.last()?.ident).starts_with(char::is_uppercase);
+    is_type.then(|| (arg, syn::parse_quote!(#path)))
 }
 
 /// The name of a type's last part: what its `NAME` is, unless the user gave it another.

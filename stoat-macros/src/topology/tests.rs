@@ -234,3 +234,36 @@ fn the_signature_is_checked() {
         assert!(errors.texts()[0].contains(text), "{:?}", errors.texts());
     }
 }
+
+#[test]
+fn a_type_that_is_given_as_a_value_is_one_error_and_the_graph_is_read_on() {
+    let (mut t, errors) = body(quote! {
+        let clicks = t.source(Clicks);
+        let closed = clicks.process(my::Sessionize { a: 1 });
+        closed.sink(Sessions);
+    });
+    let said = |i: usize, text: &str| assert!(errors[i].contains(text), "{errors:?}");
+    said(0, "write `t.source::<Clicks>()`");
+    said(1, "a processor is named by its type: write `.process::<my::Sessionize>()`");
+    said(2, "a sink is named by its type: write `.sink::<Sessions>()`");
+    assert_eq!(errors.len(), 3);
+    assert_eq!(nodes(&t), ["clicks:source[]", "closed:process[0]", "Sessions:sink[1]"]);
+    expand::rewrite(&mut t);
+    let item = t.item.to_token_stream().to_string().replace(' ', "");
+    assert!(item.contains("clicks.process::<my::Sessionize>()") && item.contains("sink::<Sessions>()"), "{item}");
+    // A variable is no type.
+    fine(quote! { t.source::<Clicks>().process_with(made).sink::<Sessions>(); });
+    let (_, errors) = body(quote! { t.source::<Clicks>().sink(sessions); });
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+#[test]
+fn only_an_aggregation_needs_a_name() {
+    let (_, errors) =
+        body(quote! { let a = t.source::<Clicks>(); a.group_by_key().window(HOUR).count().to_stream().discard(); });
+    assert!(errors.is_empty(), "the compiler knows that there is no such method: {errors:?}");
+    one(
+        quote! { let a = t.source::<Clicks>(); a.group_by_key().count().to_stream().discard(); },
+        "the aggregation `.count(..)` has no name",
+    );
+}

@@ -147,8 +147,8 @@ pub(crate) const PAGES: &[Page] = pages! {
         "It would be called without end, and no record would ever be processed."
     S410 "handlers/fail/process-shape" "a handler of another shape" { "fn on_event(event: Record<UserId, Event>) {}" => "fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {\n        Ok(())\n    }" }
         "The engine calls it with the processor, the record and the context, and needs to know whether it went well: an error undoes what the handler did."
-    S420 "handlers/fail/process-types" "a handler with other types than the processor declares" { "Record<UserId, Order>" => "Record<UserId, Event>" }
-        "`#[processor(input = ..)]` says which records come; the handler cannot get others."
+    S420 "processor/fail/input-of-another-key" "a handler with other types than the processor declares" { "input = (OrderId, Event)" => "input = (UserId, Event)" }
+        "`#[processor(input = ..)]` says which records come; the handler cannot get others. Which of the two is wrong, only you know."
     S421 "handlers/fail/process-return" "a handler that returns something else" { "-> u64 {\n        1" => "-> Result<()> {\n        Ok(())" }
         "What is forwarded goes through `cx.forward(..)`; the result says whether the handler's effects count."
     S422 "handlers/fail/on-timer-names-state" "`#[on_timer]` names a field that is no timer" { "    open: Keyed<Session>,\n" => "    open: Keyed<Session>,\n    #[timer]\n    idle: Timer,\n", "#[on_timer(open)]" => "#[on_timer(idle)]" }
@@ -182,6 +182,8 @@ pub(crate) const PAGES: &[Page] = pages! {
         "Each stream needs a name of its own: it names the nodes and stores that follow, and its consumer is counted."
     S512 "topology/fail/aggregation-without-a-name" "an aggregation or a boundary without a name" { "    t.source::<Events>().group_by_key().count().to_stream()" => "    let counts = t.source::<Events>().group_by_key().count();\n    counts.to_stream()" }
         "Its result is kept in a store and in a changelog topic, which are called by this name. A name made of the place in the program would change with an edit elsewhere, and the state would start empty. So it is with a boundary: the time that the steps behind it have reached is committed under its name, and under another one what was late before a restart would be taken again."
+    S513 "topology/fail/type-as-a-value" "a source, a processor or a sink is given as a value" { "source(Events)" => "source::<Events>()", "process(Sessionize)" => "process::<Sessionize>()", "sink(Sessions)" => "sink::<Sessions>()" }
+        "The topology is a description: each lane of each partition makes its own instance of the processor, of which there is none yet. So it is named by its type, as a topic is."
     S520 "topology/fail/input-key" "the stream has other keys than the processor takes" { "orders.process" => "let by_user = orders.select_key(|_, e| UserId(e.region.clone())).repartition();\n    by_user.process" }
         "The processor's state and timers belong to its type of keys. Records with another key would be stored under bytes that no later record of that key finds."
     S521 "topology/fail/input-value" "the stream carries other values than the processor takes" { "Order { cents: 1 }" => "Event { region: String::new(), count: 1 }" }

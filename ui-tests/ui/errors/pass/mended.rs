@@ -1046,8 +1046,11 @@ mod s420 {
     use stoat_core::prelude::*;
     use stoat_ui_tests::*;
 
-    #[processor(input = (UserId, Event), output = Session)]
-    struct P;
+    #[processor(input = (UserId, Event), output = Event)]
+    struct P {
+        #[timer]
+        idle: Timer,
+    }
 
     #[handlers]
     impl P {
@@ -1055,6 +1058,15 @@ mod s420 {
         fn on_event(&mut self, event: Record<UserId, Event>, cx: &mut Context<Self>) -> Result<()> {
             Ok(())
         }
+        #[on_timer(idle)]
+        fn close(&mut self, fired: Fired<UserId>, cx: &mut Context<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[topology]
+    fn events(t: &mut Topology) {
+        t.source::<Events>().process::<P>().discard();
     }
 
     fn main() {}
@@ -1326,6 +1338,21 @@ mod s512 {
     fn pipeline(t: &mut Topology) {
         let counts = t.source::<Events>().group_by_key().count();
         counts.to_stream().sink::<Counts>();
+    }
+
+    fn main() {}
+}
+
+/// a source, a processor or a sink is given as a value
+mod s513 {
+    use stoat_core::prelude::*;
+    use stoat_ui_tests::*;
+
+    #[topology]
+    fn events(t: &mut Topology) {
+        let events = t.source::<Events>();
+        let sessions = events.process::<Sessionize>();
+        sessions.sink::<Sessions>();
     }
 
     fn main() {}

@@ -1,0 +1,11 @@
+use stoat_core::prelude::*;
+use stoat_ui_tests::*;
+
+#[topology]
+fn events(t: &mut Topology) {
+    let events = t.source::<Events>();
+    let counts = events.group_by_key().window(Duration::from_secs(60)).count();
+    counts.to_stream().discard();
+}
+
+fn main() {}
