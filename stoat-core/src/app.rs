@@ -330,7 +330,7 @@ impl Prepared {
     ///     // .. when it runs, and the topics' owners want quiet:
     ///     handle.pause()?;
     ///     while handle.state() != State::Paused {
-    ///         std::thread::yield_now();
+    ///         std::thread::sleep(std::time::Duration::from_millis(50));
     ///     }
     ///     handle.resume()
     /// });

@@ -141,6 +141,21 @@ impl<K: 'static, V: 'static, L: 'static, P: Pipe<K, V>> Stream<K, V, L, P> {
 
     /// Drops the records that are late: older than the watermark, as it was handed on before them. They are counted
     /// (`stoat.dropped.records.total{reason=late}`), and become dead letters where `stoat.dead-letter.dropped` says so.
+    ///
+    /// # Examples
+    /// ```
+    /// # use stoat_core::prelude::*;
+    /// # #[source(topic = "clicks", key = String, value = String, value_codec = Utf8)]
+    /// # struct Clicks;
+    /// # #[sink(topic = "out", key = String, value = String, value_codec = Utf8)]
+    /// # struct Out;
+    /// #[topology]
+    /// fn clicks(t: &mut Topology) {
+    ///     t.source::<Clicks>().drop_late().sink::<Out>();
+    /// }
+    /// # clicks::build().unwrap();
+    /// # use stoat_core::topology::TopologyFn;
+    /// ```
     pub fn drop_late(self) -> Stream<K, V, L, DropLate<P>> {
         self.step("drop_late", DropLate::new)
     }
